@@ -1,0 +1,65 @@
+"""The only place that reads a clock or draws a random number: time and identity are arguments everywhere else."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_TIME_CHARACTERS = 10
+_ID_CHARACTERS = 26
+_TIME_LIMIT_MS = 1 << 50
+
+
+class Source(Protocol):
+    """Where an actor takes its monotonic time and its fresh names from."""
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never steps; it goes on while the machine sleeps."""
+        ...
+
+    def nonce(self) -> str:
+        """Draw a name that nobody else has drawn: it tells two writers' records apart."""
+        ...
+
+    def sortable_id(self) -> str:
+        """Draw 26 characters of `[a-z0-9]` that sort newest first, for runs and waits."""
+        ...
+
+
+class SystemSource:
+    """The machine's clock and its random numbers."""
+
+    def monotonic(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+    def nonce(self) -> str:
+        return encode(secrets.randbits(80), 16)
+
+    def sortable_id(self) -> str:
+        # Counting down makes the newest id the lowest, so that the latest runs are a short range on every backend.
+        left = _TIME_LIMIT_MS - 1 - int(time.time() * 1000)
+        return encode(left, _TIME_CHARACTERS) + encode(secrets.randbits(80), _ID_CHARACTERS - _TIME_CHARACTERS)
+
+
+def encode(number: int, width: int) -> str:
+    """Write `number` in base 32 without the letters that are mistaken for others, `width` characters wide."""
+    return "".join(_ALPHABET[(number >> (5 * at)) & 31] for at in range(width - 1, -1, -1))
+
+
+def derived_id(*parts: str, like: str = "") -> str:
+    """Derive 26 characters of `[a-z0-9]` from `parts`: everybody who knows them gets the same id.
+
+    With `like`, the result sorts next to that id (a child run beside the wait that it belongs to).
+    """
+    digest = hashlib.sha256("\x00".join(parts).encode()).digest()
+    head = like[:_TIME_CHARACTERS]
+    return head + encode(int.from_bytes(digest, "big") >> 96, _ID_CHARACTERS - len(head))
+
+
+def wall_clock() -> datetime:
+    """The host's clock, for people's eyes (log lines, certificates); never for a decision about a record."""
+    return datetime.now(UTC)

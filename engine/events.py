@@ -1,0 +1,57 @@
+"""What the engine tells its surroundings as it happens: for the audit log, live views and metrics. Never a payload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Action = Literal[
+    "signal.taken",
+    "signal.expired",
+    "wait.opened",
+    "wait.settled",
+    "wait.key_held",
+    "run.created",
+    "run.resumed",
+    "run.suspended",
+    "run.ended",
+    "run.cancelled",
+    "run.retried",
+    "run.deleted",
+    "run.damaged",
+    "step.started",
+    "step.ended",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineEvent:
+    """One thing that happened, named by ids alone. `result` is a stable word (`succeeded`, `timed_out`, …)."""
+
+    action: Action
+    result: str = ""
+    workflow: str = ""
+    key: str = ""
+    wait: str = ""
+    run: str = ""
+    job: str = ""
+    step: str = ""
+    receipt: str = ""
+    by: str = ""
+    reason: str = ""
+
+
+class Observer(Protocol):
+    """Hears of every event, at once and in order."""
+
+    def note(self, event: EngineEvent) -> None:
+        """Take one event; never blocks and never raises."""
+        ...
+
+
+class Publisher(Protocol):
+    """Sends a workflow's commands to devices."""
+
+    async def publish(self, topic: str, payload: bytes) -> int:
+        """Hand one message out; return how many connections of this instance received it."""
+        ...

@@ -1,0 +1,49 @@
+"""Every bound of the engine, by name and with its unit. Assertions at the end relate them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Names (gateway and engine check the same patterns; a wider name has widened somebody's access list before).
+NAME_PATTERN: Final = r"[a-z0-9][a-z0-9_-]{0,63}"
+SIGNAL_ID_PATTERN: Final = r"[A-Za-z0-9_-]{1,64}"
+NUMBER_DIGITS: Final = 12
+
+# Payloads (protocol section "Payloads").
+MAX_PAYLOAD_BYTES: Final = 16_384
+MAX_PAYLOAD_DEPTH: Final = 16
+FORBIDDEN_MEMBER_NAMES: Final = frozenset({"__proto__", "constructor", "prototype"})
+
+# Waits.
+MAX_TIMEOUT_SECONDS: Final = 31_536_000
+MAX_ACCEPT_EARLY_SECONDS: Final = 3_600
+MAX_ROUNDS: Final = 8
+MAX_SLOT_NUMBERS: Final = 1_000
+# An operation that has run this long since it read the claims starts over, so that a removal, which pauses for
+# REMOVAL_GRACE_SECONDS between its two steps, never takes a record away from under it.
+OPERATION_SECONDS: Final = 60.0
+REMOVAL_GRACE_SECONDS: Final = 300.0
+CHAIN_RETENTION_SECONDS: Final = 86_400.0
+
+# Instances and the sweep.
+SWEEP_INTERVAL_SECONDS: Final = 10.0
+HEARTBEAT_SECONDS: Final = 10.0
+STALE_AFTER_SECONDS: Final = 30.0
+STORE_TIMEOUT_SECONDS: Final = 10.0
+
+# Records.
+MAX_KEY_BYTES: Final = 1_024
+MAX_RECORD_BYTES: Final = 1_048_576
+
+# Workflows and runs.
+MAX_DEFINITION_BYTES: Final = 262_144
+MAX_STEPS: Final = 1_000
+MAX_FOR_EACH: Final = 1_000
+MAX_EVENTS: Final = 100_000
+MAX_OUTPUT_BYTES: Final = 65_536
+OUTBOX_RETENTION_SECONDS: Final = 300.0
+
+assert OPERATION_SECONDS + STORE_TIMEOUT_SECONDS < REMOVAL_GRACE_SECONDS / 2
+assert STALE_AFTER_SECONDS >= 2 * HEARTBEAT_SECONDS
+assert MAX_ACCEPT_EARLY_SECONDS < CHAIN_RETENTION_SECONDS
+assert MAX_PAYLOAD_BYTES + MAX_OUTPUT_BYTES + MAX_DEFINITION_BYTES < MAX_RECORD_BYTES

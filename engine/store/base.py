@@ -1,0 +1,70 @@
+"""What a store promises. Every backend passes `tests/contract`; the engine relies on nothing else.
+
+A record is created once and never changes. Whoever creates a key first decides what it holds, and everybody who
+looks later reads the same. A caller learns whether it won by comparing the returned value with its own, never from
+an error: a create whose answer was lost and that is retried is still recognised as won.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A stored record: its key, its value, and the store's own stamp of when it was stored (UTC, microseconds)."""
+
+    key: str
+    value: bytes
+    stored_at: datetime
+
+
+class Store(Protocol):
+    """Write-once records. Every method raises `StoreUnavailable` when the backend does not answer in time."""
+
+    async def create(self, key: str, value: bytes) -> Record:
+        """Create `key` unless it exists; return what is stored under it afterwards, durable, whoever wrote it."""
+        ...
+
+    async def create_all(self, items: Sequence[tuple[str, bytes]]) -> list[Record]:
+        """Create several records in the order given, one commit where the backend can.
+
+        No item may depend on another having won. An item is never stored while one before it is not: an index
+        record that comes first in the list exists whenever the record that it points to does.
+        """
+        ...
+
+    async def get(self, key: str) -> Record | None:
+        """Read one record. A read that starts after a create returned sees it."""
+        ...
+
+    async def last(self, prefix: str) -> Record | None:
+        """Read the record with the highest key that starts with `prefix`."""
+        ...
+
+    async def list(self, prefix: str, *, after: str | None = None, limit: int | None = None) -> list[Record]:
+        """Read records whose key starts with `prefix`, in key order; only keys greater than `after` if it is given."""
+        ...
+
+    async def delete(self, keys: Iterable[str]) -> None:
+        """Delete records; a key that is not there is no error. Only for keys that nothing will ever number again."""
+        ...
+
+    async def now(self, until: datetime | None = None) -> datetime:
+        """Read the store's clock: no record that is stored or seen later bears an earlier stamp than the answer.
+
+        With `until`, the caller asks only whether that moment has passed: while it has not, any time before
+        `until` may be answered, which some backends can say without a round trip.
+        """
+        ...
+
+    async def changed(self) -> None:
+        """Return when another process may have written since the last call. A hint: nothing depends on it."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what is in flight and let go of files and connections. Idempotent."""
+        ...
