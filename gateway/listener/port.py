@@ -1,0 +1,159 @@
+"""What the listener asks of the application behind it: who may connect, what a PUBLISH means, who may subscribe.
+
+The listener knows MQTT and nothing of signals. Everything that it decides about a device it asks here; everything
+that it tells a device beyond the standard's own answers comes from here. All methods but `connect` and `publish` are
+called on the event loop, must return at once and must not raise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+DenialReason = Literal["bad_credentials", "disabled", "banned", "rate", "busy", "unavailable"]
+EndReason = Literal[
+    "disconnected",  # the client sent DISCONNECT
+    "closed",  # the stream ended without one
+    "keep_alive",  # silent for 1.5 times its keep-alive
+    "taken_over",  # the same device connected again with the same client id
+    "revoked",  # close_device
+    "malformed",  # bytes that are not MQTT, or a packet that the standard does not allow here
+    "too_large",  # a packet over the cap
+    "slow",  # a client that does not read what it is sent
+    "unavailable",  # the application could not decide a PUBLISH durably
+    "stopping",
+]
+RefusalReason = Literal["connections", "connects_per_second", "device_connections", "device_sessions", "client_id"]
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A connection's authenticated device. `principal` is the application's own and is handed back unread."""
+
+    device: str
+    principal: object = None
+    max_connections: int = 8
+    max_sessions: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """A refused CONNECT: CONNACK 0x86, 0x87, 0x8A, 0x9F, 0x89 or 0x88; in MQTT 3.1.1 return code 4, 5, 5, 3, 3 or 3."""
+
+    reason: DenialReason
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A PUBLISH as the client meant it: a topic alias is resolved, a QoS 2 repeat is not handed on a second time.
+
+    The topic is well-formed UTF-8 without NUL, not empty and without wildcards; nothing else about it is checked.
+    """
+
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool = False
+    dup: bool = False
+    response_topic: str | None = None
+    correlation_data: bytes | None = None
+    user_properties: tuple[tuple[str, str], ...] = ()
+    client_id: str = ""
+
+    def __repr__(self) -> str:
+        """Show sizes only: a payload may not reach a log."""
+        return f"Published(topic={self.topic!r}, bytes={len(self.payload)}, qos={self.qos})"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer to the publishing device, sent to each of its connections that subscribes to it.
+
+    `topic` is the canonical topic without `d/<device>/`: `replies/signals/front-door/kitchen-verdict/accepted`. It is
+    sent in the form, short or canonical, of the filter that it matches, short if both do, at the QoS subscribed,
+    never retained, and not queued for an offline session. A `response_topic` (MQTT 5) under the device's own
+    `replies/`, in either form, replaces `topic`; any other is ignored, so the client's own may be handed back as it is.
+    """
+
+    topic: str
+    payload: bytes
+    correlation_data: bytes | None = None
+    response_topic: str | None = None
+
+    def __repr__(self) -> str:
+        """Show sizes only: a payload may not reach a log."""
+        return f"Reply(topic={self.topic!r}, bytes={len(self.payload)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """What became of a PUBLISH. Replies go out first, then PUBACK or PUBREC with `reason` (MQTT 5 alone says it)."""
+
+    replies: tuple[Reply, ...] = ()
+    reason: int = 0
+    reason_string: str = ""
+
+
+class Unavailable(Exception):  # noqa: N818 - it names the state of the application, as the answers do
+    """Raised by `publish` when nothing durable was decided: the connection is closed unacknowledged.
+
+    MQTT 5 is told 0x89 (server busy), or 0x8B with `stopping`; the device sends again after it reconnects.
+    """
+
+    def __init__(self, *, stopping: bool = False) -> None:
+        super().__init__("stopping" if stopping else "unavailable")
+        self.stopping = stopping
+
+
+class Application(Protocol):
+    """The application behind the listener."""
+
+    async def connect(
+        self,
+        *,
+        username: str | None,
+        password: bytes | None,
+        certificate_names: tuple[str, ...],
+        client_id: str,
+        address: str,
+    ) -> Admitted | Denied:
+        """Authenticate a CONNECT, before anything of the session that it names is touched.
+
+        `username` is any UTF-8 text and is to be checked against the pattern of a device's name. `certificate_names` holds the
+        common name and the DNS names of a verified client certificate, else nothing. `client_id` carries no
+        authority. `address` is the peer's numeric IP address. An exception counts as `Denied("unavailable")`.
+        """
+        ...
+
+    async def publish(self, who: Admitted, message: Published, *, address: str) -> Handled:
+        """Decide a PUBLISH; it is acknowledged once this has returned, so return only what is durable or refused for good.
+
+        Several publishes of one connection may be in progress at once, started in the order of their packets and
+        acknowledged in that order. The call goes on when the connection ends meanwhile. Raises `Unavailable`; any
+        other exception counts as that.
+        """
+        ...
+
+    def may_subscribe(self, who: Admitted, topic_filter: str) -> bool:
+        """Say whether the device may subscribe: its own `replies/…` in either form, and what a `listen` grant covers."""
+        ...
+
+    def connected(self, who: Admitted, client_id: str, address: str) -> None:
+        """Take note of an accepted CONNECT."""
+        ...
+
+    def disconnected(self, who: Admitted, client_id: str, address: str, reason: EndReason) -> None:
+        """Take note of the end of a connection that `connected` announced; called once for each."""
+        ...
+
+    def refused(self, reason: RefusalReason, device: str, address: str) -> None:
+        """Take note of a CONNECT that the listener refused by itself; `device` is "" before authentication."""
+        ...
+
+    def presence(self, who: Admitted, payload: bytes) -> None:
+        """Take note of a will on `status`, already sent to those who subscribe to `d/<device>/status`."""
+        ...
+
+    def will_dropped(self, who: Admitted, topic: str) -> None:
+        """Take note of a will on another topic than `status`: it is never published, and the CONNECT goes on."""
+        ...
