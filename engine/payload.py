@@ -12,19 +12,31 @@ import re
 from dataclasses import dataclass, field
 from typing import Final, Literal, NoReturn
 
+import msgspec
+
 from engine.limits import FORBIDDEN_MEMBER_NAMES, MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH
 
-# The largest double has 309 digits: a longer integer is out of range as 1e400 is. (RFC 8259, section 6)
+# The largest double has 309 digits: a longer integer is out of range as 1e400 is (RFC 8259, section 6), and int() would
+# take quadratic time over it, or refuse it in its own words.
 _MAX_INTEGER_DIGITS: Final = 308
 _SHORT_ID_DIGITS: Final = 16
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _BLANK: Final = " \t\n\r"
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
+
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_BETWEEN_NUMBERS: Final = re.compile(rb"[^-+.0-9eE]+")
+# In compact JSON a quote after { or , opens a name or a value, and never stands inside a string, where it is escaped.
+_FORBIDDEN: Final = re.compile(
+    b'[{,]"(?:' + b"|".join(re.escape(name.encode()) for name in sorted(FORBIDDEN_MEMBER_NAMES)) + b')":'
+)
 # Every bracket as a square one and every digit as 0, so that depth and runs of digits are found by plain searches.
 _SHAPE: Final = bytes.maketrans(b"{}", b"[]")
 _DIGITS: Final = bytes.maketrans(b"123456789", b"000000000")
 _NOT_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _LONG_RUN: Final = b"0" * (_MAX_INTEGER_DIGITS + 1)
+
+_TOO_DEEP: Final = f"nested more than {MAX_PAYLOAD_DEPTH} levels deep"
+_OUT_OF_RANGE: Final = "a number is out of range"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +50,7 @@ class Payload:
 
     def value(self) -> dict[str, object]:
         """Decode the payload anew; the caller may change what it gets."""
-        decoded: dict[str, object] = json.loads(self.text)
+        decoded: dict[str, object] = msgspec.json.decode(self.text)
         return decoded
 
 
@@ -53,7 +65,7 @@ class PayloadProblem:
 
 
 class _Refused(Exception):
-    """Leave the decoder's call-backs with the rule that was broken."""
+    """Carry the rule that was broken out of the checks."""
 
 
 def parse_payload(raw: bytes) -> Payload | PayloadProblem:
@@ -65,55 +77,37 @@ def parse_payload(raw: bytes) -> Payload | PayloadProblem:
         return PayloadProblem("payload_too_large", f"more than {MAX_PAYLOAD_BYTES} bytes", "", len(raw))
     try:
         value = _decode(raw)
-        text = _encode(value)
+        text = msgspec.json.encode(value)
         _check_depth(text)
+        _check_names(raw, text)
+        digest = hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()
     except _Refused as refused:
         return PayloadProblem("bad_payload", str(refused), "", len(raw))
+    except RecursionError:
+        return PayloadProblem("bad_payload", _TOO_DEEP, "", len(raw))
     if len(text) > MAX_PAYLOAD_BYTES:
         reason = f"more than {MAX_PAYLOAD_BYTES} bytes when written again"
         return PayloadProblem("payload_too_large", reason, "", len(raw))
-    digest = hashlib.sha256(_SORTED.encode(value).encode()).hexdigest()
     return Payload(text, digest, len(raw), hashlib.sha256(raw).hexdigest()[:_SHORT_ID_DIGITS])
 
 
 def _decode(raw: bytes) -> dict[str, object]:
-    if raw.startswith(_BYTE_ORDER_MARK):
-        raise _Refused("not JSON: starts with a byte order mark")
+    if _LONG_RUN in raw.translate(_DIGITS):
+        _check_integers(raw)
     try:
-        text = raw.decode()
-    except UnicodeDecodeError as error:
-        raise _Refused(f"not UTF-8 at byte {error.start}") from None
-    if not text.strip(_BLANK):
-        raise _Refused("not JSON: empty")
-    careful = _LONG_RUN in raw.translate(_DIGITS)
-    try:
-        value: object = (_CAREFUL if careful else _STRICT).decode(text)
-    except json.JSONDecodeError as error:
-        raise _Refused(_where(text, error.pos)) from None
-    except RecursionError:
-        raise _Refused(_TOO_DEEP) from None
+        value: object = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, ValueError):
+        raise _Refused(_explain(raw)) from None
     if not isinstance(value, dict):
         raise _Refused("not an object")
     return value
 
 
-def _where(text: str, position: int) -> str:
-    if position >= len(text):
-        return "not JSON: ends too early"
-    return f"not JSON: unexpected character at byte {len(text[:position].encode())}"
-
-
-def _encode(value: dict[str, object]) -> bytes:
-    try:
-        return _COMPACT.encode(value).encode()
-    except ValueError as error:  # UnicodeEncodeError is one
-        surrogate = isinstance(error, UnicodeEncodeError)
-        raise _Refused("a lone surrogate" if surrogate else "a number is out of range") from None
-    except RecursionError:
-        raise _Refused(_TOO_DEEP) from None
-
-
-_TOO_DEEP: Final = f"nested more than {MAX_PAYLOAD_DEPTH} levels deep"
+def _check_integers(raw: bytes) -> None:
+    for number in _BETWEEN_NUMBERS.split(_STRING.sub(b"", raw)):
+        digits = number.removeprefix(b"-")
+        if len(digits) > _MAX_INTEGER_DIGITS and digits.isdigit():
+            raise _Refused(_OUT_OF_RANGE)
 
 
 def _check_depth(text: bytes) -> None:
@@ -127,28 +121,43 @@ def _check_depth(text: bytes) -> None:
     raise _Refused(_TOO_DEEP)
 
 
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
+def _check_names(raw: bytes, text: bytes) -> None:
+    """Refuse repeated and forbidden names. `text` is `raw` decoded, where the last of equal names won, and encoded."""
+    # Each member has one colon outside strings, so one that was dropped is missed. Without escapes the strings that
+    # are left hold as many colons as before, and a plain count tells.
+    if (b"\\" in raw or raw.count(b":") != text.count(b":")) and _members(raw) != _members(text):
         raise _Refused("a name occurs twice in one object")
-    for name in FORBIDDEN_MEMBER_NAMES:
-        if name in members:
-            raise _Refused("a name is not allowed: __proto__, constructor and prototype never are")
-    return members
+    if any(name.encode() in text for name in FORBIDDEN_MEMBER_NAMES) and _FORBIDDEN.search(text):
+        raise _Refused("a name is not allowed: __proto__, constructor and prototype never are")
+
+
+def _members(text: bytes) -> int:
+    return _STRING.sub(b"", text).count(b":")
+
+
+def _explain(raw: bytes) -> str:
+    """Say why `raw` is refused, in words that hold nothing of it. What this finds right stays refused."""
+    if raw.startswith(_BYTE_ORDER_MARK):
+        return "not JSON: starts with a byte order mark"
+    try:
+        text = raw.decode()
+        if not text.strip(_BLANK):
+            return "not JSON: empty"
+        json.dumps(json.loads(text, parse_constant=_constant), ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeDecodeError as error:
+        return f"not UTF-8 at byte {error.start}"
+    except UnicodeEncodeError:
+        return "a lone surrogate"
+    except json.JSONDecodeError as error:
+        if error.pos >= len(text):
+            return "not JSON: ends too early"
+        return f"not JSON: unexpected character at byte {len(text[: error.pos].encode())}"
+    except _Refused as refused:
+        return str(refused)
+    except ValueError:
+        return _OUT_OF_RANGE
+    return "not JSON"
 
 
 def _constant(_: str) -> NoReturn:
     raise _Refused("not JSON: NaN or Infinity")
-
-
-def _integer(digits: str) -> int:
-    # Asked only when a run of digits is long: int() takes quadratic time, or refuses in its own words.
-    if len(digits.lstrip("-")) > _MAX_INTEGER_DIGITS:
-        raise _Refused("a number is out of range")
-    return int(digits)
-
-
-_STRICT: Final = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
-_CAREFUL: Final = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer)
-_COMPACT: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)
-_SORTED: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False, sort_keys=True)
