@@ -18,7 +18,8 @@ FORBIDDEN_MEMBER_NAMES: Final = frozenset({"__proto__", "constructor", "prototyp
 MAX_TIMEOUT_SECONDS: Final = 31_536_000
 MAX_ACCEPT_EARLY_SECONDS: Final = 3_600
 MAX_ROUNDS: Final = 8
-MAX_SLOT_NUMBERS: Final = 1_000
+# Early signals of one slot that are stored at once. Their numbers go on for ever; only what is stored counts.
+MAX_SLOT_RECORDS: Final = 1_000
 # An operation that has run this long since it read the claims starts over, so that a removal, which pauses for
 # REMOVAL_GRACE_SECONDS between its two steps, never takes a record away from under it.
 OPERATION_SECONDS: Final = 60.0
@@ -35,6 +36,16 @@ STORE_TIMEOUT_SECONDS: Final = 10.0
 MAX_KEY_BYTES: Final = 1_024
 MAX_RECORD_BYTES: Final = 1_048_576
 
+# SQLite. A batch is what one transaction takes of what callers are waiting for; a list that is longer takes several.
+SQLITE_BATCH_RECORDS: Final = 1_000
+SQLITE_BATCH_BYTES: Final = 8_388_608
+SQLITE_PAGE_RECORDS: Final = 2_000
+SQLITE_LOCK_SECONDS: Final = 5.0
+SQLITE_POLL_SECONDS: Final = 0.25
+SQLITE_CACHE_KIB: Final = 8_192
+SQLITE_WAL_PAGES: Final = 1_000
+SQLITE_WAL_BYTES: Final = 67_108_864
+
 # Workflows and runs.
 MAX_DEFINITION_BYTES: Final = 262_144
 MAX_STEPS: Final = 1_000
@@ -47,3 +58,8 @@ assert OPERATION_SECONDS + STORE_TIMEOUT_SECONDS < REMOVAL_GRACE_SECONDS / 2
 assert STALE_AFTER_SECONDS >= 2 * HEARTBEAT_SECONDS
 assert MAX_ACCEPT_EARLY_SECONDS < CHAIN_RETENTION_SECONDS
 assert MAX_PAYLOAD_BYTES + MAX_OUTPUT_BYTES + MAX_DEFINITION_BYTES < MAX_RECORD_BYTES
+# Another process's lock is reported as such, and as certain, before the caller gives up on an answer.
+assert SQLITE_LOCK_SECONDS < STORE_TIMEOUT_SECONDS
+# A slot, with its seal, is read by one statement, at one moment.
+assert MAX_SLOT_RECORDS < SQLITE_PAGE_RECORDS
+MAX_CHILD_DEPTH: Final = 16

@@ -32,9 +32,9 @@ class _Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Sender(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who sent a signal: a device by its id, or an operator."""
+    """Who sent a signal: a device, an operator, or (the end of a child run, to its parent's wait) a run."""
 
-    kind: Literal["device", "user"]
+    kind: Literal["device", "user", "run"]
     id: str
 
 
@@ -133,6 +133,8 @@ class Attempt(_Value, frozen=True, kw_only=True, tag="attempt"):
 
     makes: str
     wait: str | None
+    workflow: str
+    key: str | None
     receipt: str
     digest: str
     limit: Seconds | None
@@ -142,6 +144,8 @@ class Final(_Value, frozen=True, kw_only=True, tag="final"):
     """The answer to every later repeat of an identified signal."""
 
     state: State
+    workflow: str
+    key: str | None
     receipt: str
     received: datetime
     digest: str
@@ -164,7 +168,9 @@ class Created(_Value, frozen=True, kw_only=True, tag="created"):
     definition: msgspec.Raw
     inputs: msgspec.Raw
     by: str
-    parent: str | None
+    parent_run: str | None
+    parent_wait: str | None
+    depth: int
 
 
 class Resumed(_Value, frozen=True, kw_only=True, tag="resumed"):
@@ -199,12 +205,13 @@ class Opening(_Value, frozen=True, kw_only=True, tag="opening"):
 
 
 class StepEnded(_Value, frozen=True, kw_only=True, tag="step_ended"):
-    """How a step ended."""
+    """How a step ended. `guarded`: it was skipped as already done, which satisfies `succeeded`."""
 
     job: str
     step: str
     attempt: int
     status: StepStatus
+    guarded: bool
     outputs: msgspec.Raw | None
     error: Error | None
 
@@ -403,3 +410,8 @@ def current_slot(top: Stored[KeyRecord] | None) -> int:
 def kept_until(pending: Stored[Pending]) -> datetime:
     """Until when an early signal may still be taken."""
     return pending.at + timedelta(seconds=pending.value.limit)
+
+
+# The registry's and the audit log's records are made and read in the same way, in packages above this one.
+Value = _Value
+decoder = _decoder

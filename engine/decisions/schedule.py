@@ -1,0 +1,156 @@
+"""Which steps of a run may start, which are skipped, and when it is over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from engine.decisions.fold import RunState, StepState
+from engine.records import StepStatus
+from engine.workflows.definition import Condition, Dependency, Job, Step
+
+JobStatus = StepStatus
+Ready = Literal["yes", "no", "never"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnd:
+    """How a step, a `forEach` group or a job stands, as its dependants see it."""
+
+    status: StepStatus
+    guarded: bool = False
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a driver may do next, in the order of the definition."""
+
+    start: list[StepState] = field(default_factory=list)
+    expand: list[tuple[str, Step]] = field(default_factory=list)
+    skip: list[tuple[str, str]] = field(default_factory=list)
+    end: Literal["succeeded", "failed"] | None = None
+
+
+def holds(condition: Condition, end: StepEnd) -> bool:
+    """Tell whether an end satisfies a condition. A step skipped as already done counts as succeeded."""
+    succeeded = end.status == "succeeded" or (end.status == "skipped" and end.guarded)
+    match condition:
+        case "succeeded":
+            return succeeded
+        case "failed":
+            return end.status == "failed"
+        case "completed":
+            return succeeded or end.status == "failed"
+        case "skipped":
+            return end.status == "skipped"
+        case "always":
+            return end.status in {"succeeded", "failed", "skipped", "cancelled"}
+
+
+def _is_over(end: StepEnd) -> bool:
+    return end.status in {"succeeded", "failed", "skipped", "cancelled"}
+
+
+def _readiness(ends: list[tuple[Dependency, StepEnd]]) -> Ready:
+    if any(_is_over(end) and not holds(dependency.condition, end) for dependency, end in ends):
+        return "never"
+    return "yes" if all(_is_over(end) for _, end in ends) else "no"
+
+
+def step_end(run: RunState, job: str, step: Step) -> StepEnd:
+    """Say how a step stands; a `forEach` step stands for all of its elements."""
+    single = run.steps.get((job, step.name))
+    if single is not None:
+        return StepEnd(single.status, single.guarded)
+    names = run.groups.get((job, step.name))
+    if names is None:
+        return StepEnd("pending")
+    elements = [run.steps[job, name] for name in names]
+    if not all(element.is_over for element in elements):
+        return StepEnd("running")
+    if any(element.status == "failed" for element in elements):
+        return StepEnd("failed")
+    if any(element.status == "cancelled" for element in elements):
+        return StepEnd("cancelled")
+    guarded = bool(elements) and all(element.status == "skipped" for element in elements)
+    return StepEnd("skipped", guarded=True) if guarded else StepEnd("succeeded")
+
+
+def job_status(run: RunState, job: Job) -> JobStatus:
+    """Say how a job stands: it failed if a step failed that was not allowed to."""
+    ends = [(step, step_end(run, job.name, step)) for step in job.steps]
+    if all(_is_over(end) for _, end in ends):
+        if any(end.status == "failed" and not step.allow_failure for step, end in ends):
+            return "failed"
+        if any(end.status == "cancelled" for _, end in ends):
+            return "cancelled"
+        skipped = all(end.status == "skipped" and not end.guarded for _, end in ends)
+        return "skipped" if skipped and job_readiness(run, job) == "never" else "succeeded"
+    statuses = {end.status for _, end in ends}
+    if statuses == {"pending"}:
+        return "pending"
+    waiting = "suspended" in statuses and not statuses & {"running"}
+    return "suspended" if waiting and run.status == "suspended" else "running"
+
+
+def job_readiness(run: RunState, job: Job) -> Ready:
+    """Tell whether a job's dependencies allow it to start."""
+    ends = [(dependency, StepEnd(job_status(run, run.job(dependency.name)))) for dependency in job.depends_on]
+    return _readiness(ends)
+
+
+def plan(run: RunState) -> Plan:
+    """Decide what a driver does next: it starts everything that is ready, up to the concurrency limits."""
+    result = Plan()
+    active = sum(1 for step in run.steps.values() if step.status in {"running", "suspended"})
+    room = (run.definition.concurrency or len(run.steps) + active + 1) - active
+    for job in run.definition.jobs:
+        match job_readiness(run, job):
+            case "never":
+                result.skip.extend((job.name, name) for name in _pending(run, job))
+            case "yes":
+                room = _plan_job(run, job, result, room)
+            case "no":
+                pass
+    if not (result.start or result.skip or result.expand):
+        statuses = [job_status(run, job) for job in run.definition.jobs]
+        if all(status in {"succeeded", "failed", "skipped"} for status in statuses):
+            result.end = "failed" if "failed" in statuses else "succeeded"
+    return result
+
+
+def _pending(run: RunState, job: Job) -> list[str]:
+    names = []
+    for step in job.steps:
+        if step.for_each is None or (job.name, step.name) in run.groups:
+            elements = run.groups.get((job.name, step.name), [step.name])
+            names.extend(name for name in elements if run.steps[job.name, name].status == "pending")
+        else:
+            names.append(step.name)
+    return names
+
+
+def _plan_job(run: RunState, job: Job, result: Plan, room: int) -> int:
+    active = sum(
+        1 for step in run.steps.values() if step.job == job.name and step.status in {"running", "suspended"}
+    )
+    own_room = (job.concurrency or len(run.steps) + 1) - active
+    by_name = {step.name: step for step in job.steps}
+    for step in job.steps:
+        ends = [(each, step_end(run, job.name, by_name[each.name])) for each in step.depends_on]
+        match _readiness(ends):
+            case "never":
+                only = Job(name=job.name, steps=(step,))
+                result.skip.extend((job.name, name) for name in _pending(run, only))
+            case "yes" if step.for_each is not None and (job.name, step.name) not in run.groups:
+                if step_end(run, job.name, step).status == "pending":
+                    result.expand.append((job.name, step))
+            case "yes":
+                for name in run.groups.get((job.name, step.name), [step.name]):
+                    state = run.steps[job.name, name]
+                    if state.status == "pending" and room > 0 and own_room > 0:
+                        result.start.append(state)
+                        room, own_room = room - 1, own_room - 1
+            case "no":
+                pass
+    return room
