@@ -1,0 +1,232 @@
+"""Write-once records in one SQLite file, as the engine sees them."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from time import monotonic
+from typing import cast
+
+from engine.errors import StoreUnavailable
+from engine.limits import (
+    SQLITE_BATCH_BYTES,
+    SQLITE_BATCH_RECORDS,
+    SQLITE_LOCK_SECONDS,
+    SQLITE_PAGE_RECORDS,
+    STORE_TIMEOUT_SECONDS,
+)
+from engine.store.base import Record
+from engine.store.keys import check_item, check_items, check_key, check_range, range_end
+from engine.store.sqlite.batch import to_record
+from engine.store.sqlite.clock import HostClock, SystemHostClock, to_datetime, to_microseconds
+from engine.store.sqlite.faults import fault, is_busy, locked
+from engine.store.sqlite.file import open_file
+from engine.store.sqlite.requests import Create, Delete, ReadClock, Watch, Write
+from engine.store.sqlite.writer import Writer
+
+_READ_RETRY_SECONDS = 0.002
+# Above every text: SQLite puts all blobs after all texts.
+_ABOVE_ALL = b""
+
+_GET = "SELECT key, value, stored_at FROM records WHERE key = ?"
+_LAST = "SELECT key, value, stored_at FROM records WHERE key >= ? AND key < ? ORDER BY key DESC LIMIT 1"
+_FROM = "SELECT key, value, stored_at FROM records WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
+_AFTER = "SELECT key, value, stored_at FROM records WHERE key > ? AND key < ? ORDER BY key LIMIT ?"
+
+# Inside the class, `list` is a method.
+_Records = list[Record]
+_Rows = list[tuple[str, bytes, int]]
+
+
+class SqliteStore:
+    """A store in the file at `path`, which is made if it is new; several processes of one host may share it.
+
+    Creates are durable when they return: committed with `synchronous=FULL`, together with those of other callers.
+    Reads happen at once, in the caller's thread, and see every commit that was answered before they began, of any
+    process; only while another process keeps the file locked do they wait.
+
+    Opening blocks for milliseconds, or up to `lock_seconds` while others hold the file. Raises what `open_file` does.
+    """
+
+    def __init__(
+        self, path: Path | str, *, host: HostClock | None = None, lock_seconds: float = SQLITE_LOCK_SECONDS
+    ) -> None:
+        self._file = open_file(Path(path), patience_seconds=lock_seconds)
+        self._lock_seconds = lock_seconds
+        self._reader: sqlite3.Connection | None = None
+        self._closed = False
+        try:
+            self._writer = Writer(self._file, host or SystemHostClock(), lock_seconds=lock_seconds)
+        except sqlite3.Error as error:
+            raise fault(error, self._file.path) from error
+
+    @property
+    def path(self) -> Path:
+        """Where the file is, absolute."""
+        return self._file.path
+
+    async def create(self, key: str, value: bytes) -> Record:
+        check_item(key, value)
+        return (await self._create([(key, value)], len(value)))[0]
+
+    async def create_all(self, items: Sequence[tuple[str, bytes]]) -> list[Record]:
+        """Create the items in order, in one transaction if they are no more than a batch, else in several.
+
+        When a later transaction of several fails, the fault is `uncertain`: the earlier ones are stored.
+        """
+        check_items(items)
+        stored: list[Record] = []
+        for part, size in _parts(items):
+            try:
+                stored += await self._create(part, size)
+            except StoreUnavailable as error:
+                error.uncertain = error.uncertain or bool(stored)
+                raise
+        return stored
+
+    async def get(self, key: str) -> Record | None:
+        check_key(key)
+        rows = await self._read(_GET, (key,))
+        return to_record(rows[0]) if rows else None
+
+    async def last(self, prefix: str) -> Record | None:
+        check_range(prefix, None, None)
+        rows = await self._read(_LAST, (prefix, _end(prefix)))
+        return to_record(rows[0]) if rows else None
+
+    async def list(self, prefix: str, *, after: str | None = None, limit: int | None = None) -> list[Record]:
+        """Read records in key order: up to `SQLITE_PAGE_RECORDS` at one moment, more of them page by page.
+
+        Between pages other tasks run: a record that is created meanwhile is seen if its key lies ahead.
+        """
+        check_range(prefix, after, limit)
+        end = _end(prefix)
+        statement, start = (_AFTER, after) if after is not None and after >= prefix else (_FROM, prefix)
+        found: list[Record] = []
+        while limit is None or len(found) < limit:
+            wanted = SQLITE_PAGE_RECORDS if limit is None else min(SQLITE_PAGE_RECORDS, limit - len(found))
+            rows = await self._read(statement, (start, end, wanted))
+            found.extend(map(to_record, rows))
+            if len(rows) < wanted:
+                break
+            statement, start = _AFTER, rows[-1][0]
+            await asyncio.sleep(0)
+        return found
+
+    async def delete(self, keys: Iterable[str]) -> None:
+        """Delete records, a batch in each transaction; a fault may leave the first batches deleted."""
+        rest = iter(keys)
+        while part := list(islice(rest, SQLITE_BATCH_RECORDS)):
+            for key in part:
+                check_key(key)
+            loop = asyncio.get_running_loop()
+            await self._ask(Delete(loop=loop, answer=loop.create_future(), keys=part))
+
+    async def now(self, until: datetime | None = None) -> datetime:
+        """Read the clock so that nothing that becomes visible after the answer bears an earlier stamp.
+
+        *Why this needs the write lock.* A stamp is taken at `s` with the write lock held, and the record becomes
+        visible at its commit, `c > s`. Whoever read the clock between the two, at `t`, and then looked for the record
+        would miss it and yet, later, meet a stamp `s < t`. So the answer is read with the write lock held: every
+        transaction that was stamped before has ended, and is visible or gone; every later one takes its stamp after,
+        on the same clock, at or above the answer. A clock read that shares a transaction with creates gives their own
+        stamp, which is not above theirs.
+
+        *With `until`*, while this host's clock is before it, that clock is the answer, at once and without a lock: it
+        only says that `until` has not passed, and nothing rests on how far it has come. Once it has passed, the
+        strict answer decides. The clock of the file is never behind this host's.
+        """
+        if until is not None and (local := self._writer.clock.local_us()) < to_microseconds(until):
+            return to_datetime(local)
+        loop = asyncio.get_running_loop()
+        answer = await self._ask(ReadClock(loop=loop, answer=loop.create_future()))
+        return to_datetime(cast("int", answer))
+
+    async def changed(self) -> None:
+        """Return when another process has committed since the last call; the writer thread looks now and then."""
+        loop = asyncio.get_running_loop()
+        watch = Watch(loop=loop, answer=loop.create_future())
+        self._writer.submit(watch)
+        await watch.answer
+
+    async def close(self) -> None:
+        self._closed = True
+        # Last to close merges the -wal into the file, and that must be the writer.
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+        await asyncio.to_thread(self._writer.stop, STORE_TIMEOUT_SECONDS)
+
+    async def _create(self, items: Sequence[tuple[str, bytes]], size: int) -> _Records:
+        loop = asyncio.get_running_loop()
+        request = Create(loop=loop, answer=loop.create_future(), items=items, size=size)
+        return cast("_Records", await self._ask(request))
+
+    async def _ask(self, request: Write) -> object:
+        """Have the writer do something, and wait for it as long as a store may take."""
+        self._writer.submit(request)
+        timer = request.loop.call_later(STORE_TIMEOUT_SECONDS, self._give_up, request)
+        try:
+            return await request.answer
+        finally:
+            timer.cancel()
+
+    def _give_up(self, request: Write) -> None:
+        if not request.answer.done():
+            request.answer.set_exception(
+                StoreUnavailable(
+                    f"{self._file.path} has not answered for {STORE_TIMEOUT_SECONDS:g} s",
+                    hint="the disk hangs, or is far too slow: look at the system log",
+                    uncertain=not isinstance(request, ReadClock),
+                )
+            )
+
+    async def _read(self, statement: str, parameters: tuple[object, ...]) -> _Rows:
+        give_up_at: float | None = None
+        while True:
+            try:
+                return self._connected().execute(statement, parameters).fetchall()
+            except sqlite3.Error as error:
+                if not is_busy(error):
+                    self._disconnect()
+                    raise fault(error, self._file.path) from error
+            # Rare: another process recovers the file, or holds all of it.
+            give_up_at = give_up_at or monotonic() + self._lock_seconds
+            if monotonic() >= give_up_at:
+                raise locked(self._file.path, self._lock_seconds)
+            await asyncio.sleep(_READ_RETRY_SECONDS)
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._closed:
+            raise StoreUnavailable(f"the store {self._file.path} is closed")
+        if self._reader is None:
+            self._reader = self._file.connect(read_only=True)
+        return self._reader
+
+    def _disconnect(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+
+def _end(prefix: str) -> str | bytes:
+    end = range_end(prefix)
+    return _ABOVE_ALL if end is None else end
+
+
+def _parts(items: Sequence[tuple[str, bytes]]) -> Iterable[tuple[Sequence[tuple[str, bytes]], int]]:
+    """Cut a list where a batch would be too large, and give each part's bytes."""
+    part: list[tuple[str, bytes]] = []
+    size = 0
+    for item in items:
+        if part and (len(part) >= SQLITE_BATCH_RECORDS or size + len(item[1]) > SQLITE_BATCH_BYTES):
+            yield part, size
+            part, size = [], 0
+        part.append(item)
+        size += len(item[1])
+    if part:
+        yield part, size
