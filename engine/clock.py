@@ -63,3 +63,8 @@ def derived_id(*parts: str, like: str = "") -> str:
 def wall_clock() -> datetime:
     """The host's clock, for people's eyes (log lines, certificates); never for a decision about a record."""
     return datetime.now(UTC)
+
+
+def secret_number(bits: int) -> int:
+    """Draw a number of `bits` bits that nobody can guess: what a token is made of."""
+    return secrets.randbits(bits)

@@ -1,0 +1,142 @@
+"""Grants: what a device may do, as text, as values, and the one place that decides. Pure.
+
+`signal:<workflow>[/<key>]`, `read:<workflow>`, `run:<workflow>`, `listen:<topic filter>`; `*` stands for a whole name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from engine.errors import BadInput
+from engine.names import is_name
+
+ANY: Final = "*"
+MAX_FILTER_BYTES: Final = 256
+# What devices send and are answered on. A grant to listen there would hand one device's verdicts to another.
+RESERVED_ROOTS: Final = frozenset({"d", "signals", "runs", "get", "replies", "gateway"})
+
+_FORMS: Final = "signal:WORKFLOW[/KEY], read:WORKFLOW, run:WORKFLOW or listen:TOPIC-FILTER, with * for any name"
+
+
+@dataclass(frozen=True, slots=True)
+class SignalGrant:
+    """May signal `key` of `workflow`; with `key` None, every key of it and its waits without a key."""
+
+    workflow: str
+    key: str | None = None
+
+    def __str__(self) -> str:
+        return f"signal:{self.workflow}" + (f"/{self.key}" if self.key is not None else "")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowGrant:
+    """May read or start `workflow`."""
+
+    verb: Literal["read", "run"]
+    workflow: str
+
+    def __str__(self) -> str:
+        return f"{self.verb}:{self.workflow}"
+
+
+@dataclass(frozen=True, slots=True)
+class ListenGrant:
+    """May subscribe to `topic_filter` and to whatever it covers."""
+
+    topic_filter: str
+
+    def __str__(self) -> str:
+        return f"listen:{self.topic_filter}"
+
+
+Grant = SignalGrant | WorkflowGrant | ListenGrant
+
+
+def parse(text: str) -> Grant:
+    """Read a grant; `signal:w/*` is `signal:w`. Raises `BadInput` with the forms that there are."""
+    verb, colon, target = text.partition(":")
+    match verb:
+        case "signal":
+            workflow, slash, key = target.partition("/")
+            if _is_target(workflow) and (not slash or _is_target(key)):
+                return SignalGrant(workflow, key if slash and key != ANY else None)
+        case "read" | "run":
+            if _is_target(target):
+                return WorkflowGrant(verb, target)
+        case "listen":
+            if problem := filter_problem(target):
+                raise BadInput(f"a device may not listen there: {problem}", hint=f"a grant is {_FORMS}")
+            return ListenGrant(target)
+        case _:
+            pass
+    what = "names are made of a-z, 0-9, _ and -" if colon else "there is no colon in it"
+    raise BadInput(f"this is not a grant: {what}", hint=f"a grant is {_FORMS}")
+
+
+def _is_target(text: str) -> bool:
+    return text == ANY or is_name(text)
+
+
+def may_signal(grants: Iterable[Grant], workflow: str, key: str | None) -> bool:
+    """Tell whether a signal to `key` of `workflow` is allowed; with `key` None, to a wait of it that has no key."""
+    return any(
+        isinstance(grant, SignalGrant) and grant.workflow in (ANY, workflow) and grant.key in (None, key)
+        for grant in grants
+    )
+
+
+def may_read(grants: Iterable[Grant], workflow: str) -> bool:
+    """Tell whether the waits and results of `workflow` may be seen."""
+    return any(_names(grant, "read", workflow) for grant in grants)
+
+
+def may_run(grants: Iterable[Grant], workflow: str) -> bool:
+    """Tell whether a run of `workflow` may be started."""
+    return any(_names(grant, "run", workflow) for grant in grants)
+
+
+def _names(grant: Grant, verb: str, workflow: str) -> bool:
+    return isinstance(grant, WorkflowGrant) and grant.verb == verb and grant.workflow in (ANY, workflow)
+
+
+def may_listen(grants: Iterable[Grant], topic_filter: str) -> bool:
+    """Tell whether a subscription to `topic_filter` stays within what is granted."""
+    return not filter_problem(topic_filter) and any(
+        isinstance(grant, ListenGrant) and covers(grant.topic_filter, topic_filter) for grant in grants
+    )
+
+
+def filter_problem(topic_filter: str) -> str:
+    """Say why a topic filter is malformed (MQTT 5, 4.7.1) or reaches into reserved topics; "" when it is fine.
+
+    The first level has to be a plain word, so that no wildcard reaches the reserved ones.
+    """
+    if not topic_filter or len(topic_filter.encode()) > MAX_FILTER_BYTES:
+        return f"a topic filter has 1 to {MAX_FILTER_BYTES} bytes"
+    if not topic_filter.isprintable():
+        return "it holds a control character"
+    levels = topic_filter.split("/")
+    for at, level in enumerate(levels):
+        if "#" in level and (level != "#" or at != len(levels) - 1):
+            return "# stands alone, and last"
+        if "+" in level and level != "+":
+            return "+ stands alone between slashes"
+    first = levels[0]
+    if first in {"#", "+", ""} or first.startswith("$") or first in RESERVED_ROOTS:
+        reserved = ", ".join(sorted(RESERVED_ROOTS))
+        return f"its first level must be a word other than {reserved}, and not start with $"
+    return ""
+
+
+def covers(granted: str, asked: str) -> bool:
+    """Tell whether every topic that `asked` matches is one that `granted` matches. Both are well-formed."""
+    wide, narrow = granted.split("/"), asked.split("/")
+    for at, level in enumerate(wide):
+        if level == "#":
+            return True
+        if at >= len(narrow) or narrow[at] == "#" or level not in ("+", narrow[at]):
+            return False
+    return len(wide) == len(narrow)

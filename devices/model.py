@@ -1,0 +1,199 @@
+"""Devices and operators as they are stored: write-once revisions, so that the registry is its own history.
+
+No revision holds a time or a token. When something came about is the store's stamp of the revision that brought it,
+and of a token there is only its SHA-256.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, ClassVar, Final, Literal
+
+import msgspec
+
+from devices.grants import Grant, parse
+from engine import names, records
+from engine.limits import NAME_PATTERN
+from engine.records import Stored, Unreadable
+from engine.store.base import Record
+
+State = Literal["active", "disabled", "deleted"]
+Right = Literal["read", "run", "signal", "admin"]
+Kind = Literal["device", "user"]
+
+RIGHTS: Final[tuple[Right, ...]] = ("read", "run", "signal", "admin")
+MAX_SECRETS: Final = 2
+MAX_GRANTS: Final = 256
+MAX_NOTE_CHARACTERS: Final = 256
+
+Name = Annotated[str, msgspec.Meta(pattern=rf"^{NAME_PATTERN}\Z")]
+Secrets = Annotated[tuple["Secret", ...], msgspec.Meta(max_length=MAX_SECRETS)]
+
+
+class Secret(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One token's digest. `since` is the number of the revision that brought it, and so tells it from the others."""
+
+    digest: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    since: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Rate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How often, in events a second, and how many at once."""
+
+    per_second: Annotated[float, msgspec.Meta(gt=0, le=100_000)]
+    burst: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+
+
+class LimitOverrides(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Where a device's limits differ from everybody's."""
+
+    signals: Rate | None = None
+    runs: Rate | None = None
+    reads: Rate | None = None
+    connects: Rate | None = None
+
+
+class DeviceRevision(records.Value, frozen=True, kw_only=True, tag="device"):
+    """What a device is from this revision on. `did` names what was done (`add`, `grant`, …) and `by` who did it."""
+
+    device: Name
+    state: State
+    secrets: Secrets
+    grants: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_GRANTS)]
+    limits: LimitOverrides
+    note: Annotated[str, msgspec.Meta(max_length=MAX_NOTE_CHARACTERS)]
+    did: str
+    by: str
+
+
+class OperatorRevision(records.Value, frozen=True, kw_only=True, tag="operator"):
+    """What an operator is from this revision on."""
+
+    operator: Name
+    state: State
+    secrets: Secrets
+    rights: tuple[Right, ...]
+    did: str
+    by: str
+
+
+class Change(records.Value, frozen=True, kw_only=True, tag="change"):
+    """Says that revision `rev` of `name` is about to be created: every instance looks for it."""
+
+    kind: Kind
+    name: Name
+    rev: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class FirstUse(records.Value, frozen=True, kw_only=True, tag="first_use"):
+    """A secret that replaces another was used for the first time; the record's stamp says when."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A device as its newest revision says, with its grants parsed."""
+
+    kind: ClassVar[Literal["device"]] = "device"
+
+    name: str
+    rev: int
+    state: State
+    secrets: tuple[Secret, ...] = field(repr=False)
+    grants: tuple[Grant, ...]
+    limits: LimitOverrides
+    note: str
+    changed_at: datetime
+
+    @property
+    def active(self) -> bool:
+        return self.state == "active"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """An operator as its newest revision says. `admin` includes every other right."""
+
+    kind: ClassVar[Literal["user"]] = "user"
+
+    name: str
+    rev: int
+    state: State
+    secrets: tuple[Secret, ...] = field(repr=False)
+    rights: frozenset[Right]
+    changed_at: datetime
+
+    @property
+    def active(self) -> bool:
+        return self.state == "active"
+
+    def may(self, right: Right) -> bool:
+        """Tell whether an active operator holds `right`."""
+        return self.active and (right in self.rights or "admin" in self.rights)
+
+
+Entry = Device | Operator
+
+_DEVICE, _OPERATOR = records.decoder(DeviceRevision), records.decoder(OperatorRevision)
+_CHANGE = records.decoder(Change)
+
+
+def prefix(kind: Kind, name: str = "") -> str:
+    """Name where the revisions of one entry, or of all of a kind, are stored."""
+    top = "devices" if kind == "device" else "operators"
+    return names.revisions(top, name) if name else f"{top}/"
+
+
+def revision_key(kind: Kind, name: str, rev: int) -> str:
+    return prefix(kind, name) + names.number(rev)
+
+
+def first_use_key(kind: Kind, name: str, secret: Secret) -> str:
+    return f"used/{kind}/{name}/{names.number(secret.since)}"
+
+
+def read_device(record: Record) -> Stored[DeviceRevision] | Unreadable:
+    return _DEVICE(record)  # type: ignore[return-value]
+
+
+def read_operator(record: Record) -> Stored[OperatorRevision] | Unreadable:
+    return _OPERATOR(record)  # type: ignore[return-value]
+
+
+def read_change(record: Record) -> Stored[Change] | Unreadable:
+    return _CHANGE(record)  # type: ignore[return-value]
+
+
+def entry_of(record: Record) -> Entry | Unreadable:
+    """Read a revision as the device or operator that it describes."""
+    if record.key.startswith(prefix("device")):
+        found = read_device(record)
+        return found if isinstance(found, Unreadable) else _device(found)
+    operator = read_operator(record)
+    return operator if isinstance(operator, Unreadable) else _operator(operator)
+
+
+def _device(found: Stored[DeviceRevision]) -> Device:
+    it = found.value
+    return Device(
+        name=it.device,
+        rev=found.number,
+        state=it.state,
+        secrets=it.secrets,
+        grants=tuple(parse(text) for text in it.grants),
+        limits=it.limits,
+        note=it.note,
+        changed_at=found.at,
+    )
+
+
+def _operator(found: Stored[OperatorRevision]) -> Operator:
+    it = found.value
+    return Operator(
+        name=it.operator,
+        rev=found.number,
+        state=it.state,
+        secrets=it.secrets,
+        rights=frozenset(it.rights),
+        changed_at=found.at,
+    )
