@@ -387,8 +387,8 @@ def beat(record: Record) -> Stored[Beat]:
     return _sure(_BEAT(record))  # type: ignore[return-value]
 
 
-def command(record: Record) -> Stored[Command]:
-    return _sure(_COMMAND(record))  # type: ignore[return-value]
+def command_or_unreadable(record: Record) -> Stored[Command] | Unreadable:
+    return _COMMAND(record)  # type: ignore[return-value]
 
 
 def deadline(claim: Stored[Claim] | Stored[Registration]) -> datetime:

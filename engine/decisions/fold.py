@@ -143,6 +143,9 @@ class RunState:
             case Ended():
                 self.phase, self.status, self.ended_at = "ended", event.status, at
 
+    def _defined(self, job: str, name: str) -> Step:
+        return next(step for step in self.job(job).steps if step.name == name)
+
     def _create_steps(self) -> None:
         for job in self.definition.jobs:
             for step in job.steps:
@@ -154,7 +157,7 @@ class RunState:
             step.status = status
 
     def _expand(self, event: Expanded) -> None:
-        step = next(step for step in self.job(event.job).steps if step.name == event.step)
+        step = self._defined(event.job, event.step)
         items = msgspec.json.decode(event.items)
         names = [f"{event.step}[{index}]" for index in range(len(items))]
         self.groups[event.job, event.step] = names
@@ -167,7 +170,11 @@ class RunState:
         self.openings[event.wait] = OpenedWait(seq, event.job, event.step, event.attempt, event.wait)
 
     def _end_step(self, event: StepEnded, at: datetime) -> None:
-        step = self.steps[event.job, event.step]
+        step = self.steps.get((event.job, event.step))
+        if step is None:
+            # A `forEach` step that ended as a whole, before it was expanded.
+            step = StepState(event.job, event.step, self._defined(event.job, event.step))
+            self.steps[event.job, event.step] = step
         step.status, step.guarded, step.outputs, step.error = event.status, event.guarded, event.outputs, event.error
         step.ended = at
         if step.wait is not None:
@@ -181,8 +188,8 @@ class RunState:
                 for element in self.groups.pop((job, name)):
                     self.steps.pop((job, element), None)
                 continue
-            old = self.steps.get((job, name))
-            if old is not None:
+            old = self.steps.pop((job, name), None)
+            if old is not None and (old.step.for_each is None or name != old.step.name):
                 self.steps[job, name] = StepState(job, name, old.step, old.item, attempt=old.attempt + 1)
 
     def _cancel(self, at: datetime) -> None:

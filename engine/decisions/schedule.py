@@ -120,14 +120,16 @@ def plan(run: RunState) -> Plan:
 
 
 def _pending(run: RunState, job: Job) -> list[str]:
-    names = []
+    names: list[str] = []
     for step in job.steps:
-        if step.for_each is None or (job.name, step.name) in run.groups:
-            elements = run.groups.get((job.name, step.name), [step.name])
-            names.extend(name for name in elements if run.steps[job.name, name].status == "pending")
-        else:
-            names.append(step.name)
+        elements = run.groups.get((job.name, step.name), [step.name])
+        names.extend(name for name in elements if _is_pending(run, job.name, name))
     return names
+
+
+def _is_pending(run: RunState, job: str, name: str) -> bool:
+    state = run.steps.get((job, name))
+    return state is None or state.status == "pending"
 
 
 def _plan_job(run: RunState, job: Job, result: Plan, room: int) -> int:
@@ -143,7 +145,7 @@ def _plan_job(run: RunState, job: Job, result: Plan, room: int) -> int:
                 only = Job(name=job.name, steps=(step,))
                 result.skip.extend((job.name, name) for name in _pending(run, only))
             case "yes" if step.for_each is not None and (job.name, step.name) not in run.groups:
-                if step_end(run, job.name, step).status == "pending":
+                if (job.name, step.name) not in run.steps:
                     result.expand.append((job.name, step))
             case "yes":
                 for name in run.groups.get((job.name, step.name), [step.name]):

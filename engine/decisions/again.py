@@ -1,0 +1,57 @@
+"""Which steps of a run a retry runs again."""
+
+from __future__ import annotations
+
+from engine.decisions.fold import RunState
+from engine.workflows.definition import Job
+
+
+def steps_to_retry(run: RunState, step: str | None) -> tuple[tuple[str, str], ...]:
+    """Name the steps to run again as (job, step): the failed and the cancelled ones, or `step`; and what depends on them.
+
+    Empty when there is nothing to retry or no step has that name.
+    """
+    seeds: set[tuple[str, str]] = set()
+    for (job, name), state in run.steps.items():
+        chosen = state.step.name == step or name == step if step is not None else state.status in {"failed", "cancelled"}
+        if chosen:
+            seeds.add((job, state.step.name if step == state.step.name else name))
+    bases = {(job, name.split("[", 1)[0]) for job, name in seeds}
+    downstream = _downstream(run, bases) - bases
+    return tuple(sorted(seeds | downstream))
+
+
+def _downstream(run: RunState, bases: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    found = set(bases)
+    jobs = _jobs_after(run, {job for job, _ in bases})
+    for job in run.definition.jobs:
+        if job.name in jobs:
+            found |= {(job.name, step.name) for step in job.steps}
+        else:
+            found |= _steps_after(job, {name for job_name, name in bases if job_name == job.name})
+    return found
+
+
+def _jobs_after(run: RunState, jobs: set[str]) -> set[str]:
+    found: set[str] = set()
+    grew = True
+    while grew:
+        grew = False
+        for job in run.definition.jobs:
+            reached = any(each.name in jobs | found for each in job.depends_on)
+            if reached and job.name not in found:
+                found.add(job.name)
+                grew = True
+    return found
+
+
+def _steps_after(job: Job, names: set[str]) -> set[tuple[str, str]]:
+    found = set(names)
+    grew = bool(names)
+    while grew:
+        grew = False
+        for step in job.steps:
+            if step.name not in found and any(each.name in found for each in step.depends_on):
+                found.add(step.name)
+                grew = True
+    return {(job.name, name) for name in found}

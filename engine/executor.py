@@ -1,0 +1,458 @@
+"""The executor: drives one run from where its log stands until it suspends or ends.
+
+One coroutine per run does everything that touches the store, in order; only deeds outside the store (a program, a
+request, a command) run beside it, and it hears of their end through `Effects`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from engine import runs
+from engine.actor import Actor, Owed
+from engine.clock import derived_id
+from engine.decisions.fold import RunState, StepState
+from engine.decisions.schedule import plan, step_end
+from engine.errors import BadInput, LostRace
+from engine.events import EngineEvent, Publisher
+from engine.limits import MAX_CHILD_DEPTH, MAX_FOR_EACH, MAX_TIMEOUT_SECONDS
+from engine.records import (
+    Accepted,
+    Cancelled,
+    Error,
+    Expanded,
+    Opening,
+    Outcome,
+    StepEnded,
+    StepStarted,
+    Stored,
+    TimedOut,
+    Unreadable,
+)
+from engine.runs import Driver
+from engine.steps import Deed, Effect, EffectTask, prepare
+from engine.waits import Settled, Waiting, WaitRequest, open_wait, register
+from engine.workflows.definition import AssertTask, Definition, Step, WaitTask, WorkflowTask
+from engine.workflows.expressions import ExpressionFailed, captured_schema, evaluate, render
+from engine.workflows.schema import compile_schema
+
+
+class Effects(Protocol):
+    """The deeds of one run that are under way outside the store."""
+
+    def start(self, job: str, step: str, deed: Deed) -> None:
+        """Begin a deed."""
+        ...
+
+    @property
+    def running(self) -> bool:
+        """Whether a deed is under way or its end has not been collected."""
+        ...
+
+    async def collect(self) -> list[tuple[str, str, Effect]]:
+        """Return the deeds that have ended, waiting for one; also returns, empty, when the run may have moved on."""
+        ...
+
+    async def stop(self) -> None:
+        """Abandon what is under way."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a driver needs of its surroundings."""
+
+    effects: Effects
+    publisher: Publisher
+    definition: Callable[[str], Definition | None]
+    go_on: Callable[[list[Owed]], None]
+    deadline: Callable[[datetime], None]
+
+
+async def drive(driver: Driver, around: Around) -> RunState:
+    """Drive a run until it suspends, ends or is lost to another driver; return what is known of it then."""
+    state = driver.state
+    try:
+        await _re_enter(driver, around)
+        while not await _advance(driver, around):
+            pass
+    except LostRace:
+        await around.effects.stop()
+        await driver.leave()
+    finally:
+        _hand_over(driver, around)
+    return state
+
+
+async def _advance(driver: Driver, around: Around) -> bool:
+    """Do all that can be done now, then wait, suspend or end; true when this driver has finished."""
+    state, effects = driver.state, around.effects
+    await _apply_outcomes(driver)
+    todo = plan(state)
+    for job, step in todo.skip:
+        await _end_step(driver, job, step, "skipped")
+    for job, definition in todo.expand:
+        await _expand(driver, job, definition)
+    for step in todo.start:
+        await _start(driver, around, step)
+    await _own_debts(driver)
+    _hand_over(driver, around)
+    if todo.skip or todo.expand or todo.start:
+        return False
+    if effects.running:
+        for job, name, effect in await effects.collect():
+            await _end_effect(driver, job, name, effect)
+        await driver.check()
+        return False
+    if todo.end is not None:
+        await runs.end(driver, todo.end)
+        return True
+    if await runs.suspend(driver):
+        return True
+    await runs.resume_here(driver)
+    return False
+
+
+async def _own_debts(driver: Driver) -> None:
+    """Delete the `ready` records of this run's own waits that the log has applied."""
+    state, owed = driver.state, driver.actor.owed
+    own = [each for each in owed if each.run == state.run and each.wait in state.applied]
+    if own:
+        driver.actor.owed = [each for each in owed if each not in own]
+        await driver.actor.store.delete([each.ready for each in own])
+
+
+def _hand_over(driver: Driver, around: Around) -> None:
+    """Let other runs go on that this driver gave a reason to."""
+    if driver.actor.owed:
+        owed, driver.actor.owed = driver.actor.owed, []
+        around.go_on(owed)
+
+
+# -- ends of steps -------------------------------------------------------------------------------------------
+
+
+async def _end_step(
+    driver: Driver,
+    job: str,
+    name: str,
+    status: str,
+    *,
+    outputs: bytes | None = None,
+    error: Error | None = None,
+    guarded: bool = False,
+) -> None:
+    state = driver.state.steps.get((job, name))
+    value = StepEnded(
+        at=driver.at(),
+        nonce=driver.actor.source.nonce(),
+        job=job,
+        step=name,
+        attempt=state.attempt if state else 1,
+        status=status,  # type: ignore[arg-type]
+        guarded=guarded,
+        outputs=None if outputs is None else msgspec.Raw(outputs),
+        error=error,
+    )
+    await driver.append(value)
+    event = EngineEvent(
+        action="step.ended",
+        result=status,
+        workflow=driver.state.workflow,
+        run=driver.state.run,
+        job=job,
+        step=name,
+        reason=error.code if error else "",
+    )
+    driver.actor.note(event)
+
+
+async def _fail(driver: Driver, step: StepState, code: str, message: str) -> None:
+    await _end_step(driver, step.job, step.name, "failed", error=Error(code=code, message=message))
+
+
+async def _end_effect(driver: Driver, job: str, name: str, effect: Effect) -> None:
+    status = "succeeded" if effect.error is None else "failed"
+    await _end_step(driver, job, name, status, outputs=effect.outputs, error=effect.error)
+
+
+async def _apply_outcomes(driver: Driver) -> None:
+    """Let the steps end whose waits have an outcome."""
+    outcomes = await runs.outcomes_of(driver.actor, driver.state)
+    for step in list(driver.state.open_waits()):
+        if step.wait in outcomes:
+            await _end_by(driver, step, outcomes[step.wait])
+
+
+_CANCELLED = {
+    "key_held": ("wait_key_held", "another open wait holds the key"),
+    "contended": ("wait_key_contended", "others claimed the key too many times in a row"),
+    "replaced": ("wait_replaced", "a newer wait took the key"),
+}
+
+
+async def _end_by(driver: Driver, step: StepState, outcome: Stored[Outcome] | Unreadable) -> None:
+    """End a waiting step by what is stored."""
+    match outcome:
+        case Unreadable():
+            await _fail(driver, step, "wait_unreadable", "the wait's outcome cannot be read")
+        case Stored(value=Accepted() as value) if isinstance(step.step.task, WorkflowTask):
+            await _end_by_child(driver, step, value)
+        case Stored(value=Accepted() as value):
+            receipt = json.dumps(value.receipt).encode()
+            outputs = b'{"payload":' + bytes(value.payload) + b',"receipt":' + receipt + b"}"
+            await _end_step(driver, step.job, step.name, "succeeded", outputs=outputs)
+        case Stored(value=TimedOut()):
+            await _fail(driver, step, "wait_timeout", "no signal came before the deadline")
+        case Stored(value=Cancelled() as value):
+            code, message = _CANCELLED.get(value.why, ("wait_cancelled", "the wait was closed"))
+            await _fail(driver, step, code, message)
+
+
+async def _end_by_child(driver: Driver, step: StepState, value: Accepted) -> None:
+    child = msgspec.json.decode(value.payload)
+    outputs = bytes(value.payload)
+    if child["status"] == "succeeded":
+        await _end_step(driver, step.job, step.name, "succeeded", outputs=outputs)
+    else:
+        error = Error(code="task_failed", message=f"the run {child['run']} ended as {child['status']}")
+        await _end_step(driver, step.job, step.name, "failed", outputs=outputs, error=error)
+
+
+# -- starting ------------------------------------------------------------------------------------------------
+
+
+async def _re_enter(driver: Driver, around: Around) -> None:
+    """Take up what an earlier driver left: waits with the same wait id; deeds only if they may be done twice."""
+    for step in list(driver.state.steps.values()):
+        if step.status != "running" or step.registered:
+            continue
+        if step.wait is not None:
+            await _open(driver, around, step, step.wait)
+        elif step.step.idempotent or isinstance(step.step.task, AssertTask):
+            await _begin(driver, around, step)
+        else:
+            await _fail(driver, step, "step_interrupted", "the gateway stopped while the step ran")
+
+
+async def _expand(driver: Driver, job: str, step: Step) -> None:
+    assert step.for_each is not None
+    try:
+        items = render(step.for_each.values, environment(driver.state))
+    except ExpressionFailed as failure:
+        await _end_step(driver, job, step.name, "failed", error=Error(code="expression_failed", message=str(failure)))
+        return
+    if not isinstance(items, list) or len(items) > MAX_FOR_EACH:
+        message = f"forEach needs a list of at most {MAX_FOR_EACH} elements"
+        await _end_step(driver, job, step.name, "failed", error=Error(code="expression_failed", message=message))
+        return
+    text = msgspec.Raw(msgspec.json.encode(items))
+    await driver.append(
+        Expanded(at=driver.at(), nonce=driver.actor.source.nonce(), job=job, step=step.name, items=text)
+    )
+
+
+async def _start(driver: Driver, around: Around, step: StepState) -> None:
+    """Start a step whose dependencies allow it, unless its guard says that it is done already."""
+    try:
+        if step.step.guard is not None and evaluate(step.step.guard, environment(driver.state, step)) is True:
+            await _end_step(driver, step.job, step.name, "skipped", guarded=True)
+            return
+    except ExpressionFailed as failure:
+        await _fail(driver, step, "expression_failed", str(failure))
+        return
+    await _begin(driver, around, step)
+
+
+async def _begin(driver: Driver, around: Around, step: StepState) -> None:
+    env = environment(driver.state, step)
+    try:
+        match step.step.task:
+            case WaitTask() as task:
+                captured_schema(task, env)
+                await _open(driver, around, step, None)
+            case WorkflowTask():
+                await _open(driver, around, step, None)
+            case AssertTask() as task:
+                held = evaluate(task.that, env) is True
+                message = "" if held else str(render(task.message, env))
+                await _log_start(driver, step)
+                if held:
+                    await _end_step(driver, step.job, step.name, "succeeded")
+                else:
+                    await _fail(driver, step, "task_failed", message)
+            case task:
+                await _begin_deed(driver, around, step, prepare(task, env, around.publisher))
+    except ExpressionFailed as failure:
+        await _fail(driver, step, "expression_failed", str(failure))
+
+
+async def _begin_deed(driver: Driver, around: Around, step: StepState, deed: Deed) -> None:
+    await _log_start(driver, step)
+    around.effects.start(step.job, step.name, deed)
+
+
+async def _log_start(driver: Driver, step: StepState) -> None:
+    event = StepStarted(
+        at=driver.at(),
+        nonce=driver.actor.source.nonce(),
+        job=step.job,
+        step=step.name,
+        attempt=step.attempt,
+    )
+    await driver.append(event)
+    state = driver.state
+    driver.actor.note(
+        EngineEvent(action="step.started", workflow=state.workflow, run=state.run, job=step.job, step=step.name)
+    )
+
+
+async def _open(driver: Driver, around: Around, step: StepState, wait: str | None) -> None:
+    """Open a step's wait, or go on with the one that an earlier driver opened under the same id."""
+    if wait is None:
+        wait = driver.actor.source.sortable_id()
+        event = Opening(
+            at=driver.at(),
+            nonce=driver.actor.source.nonce(),
+            job=step.job,
+            step=step.name,
+            attempt=step.attempt,
+            wait=wait,
+        )
+        await driver.append(event)
+    request = _request(driver.state, step, wait)
+    if isinstance(step.step.task, WorkflowTask):
+        problem = await _start_child(driver, around, step, step.step.task, wait)
+        if problem is not None:
+            await _fail(driver, step, "task_failed", problem)
+            return
+    match await open_wait(driver.actor, request):
+        case Settled(outcome):
+            await _end_by(driver, step, outcome)
+        case Waiting(claim):
+            around.deadline(await register(driver.actor, request, claim))
+
+
+def _request(state: RunState, step: StepState, wait: str) -> WaitRequest:
+    task = step.step.task
+    if not isinstance(task, WaitTask):
+        return WaitRequest(
+            wait=wait,
+            run=state.run,
+            workflow=state.workflow,
+            job=step.job,
+            step=step.name,
+            attempt=step.attempt,
+            timeout=float(MAX_TIMEOUT_SECONDS),
+        )
+    return WaitRequest(
+        wait=wait,
+        run=state.run,
+        workflow=state.workflow,
+        job=step.job,
+        step=step.name,
+        attempt=step.attempt,
+        timeout=task.timeout,
+        key=task.key,
+        accept_early=task.accept_early,
+        policy=task.early_policy,
+        replace_holder=task.on_held == "replace",
+        schema=captured_schema(task, environment(state, step)),
+    )
+
+
+async def _start_child(
+    driver: Driver, around: Around, step: StepState, task: WorkflowTask, wait: str
+) -> str | None:
+    """Start the child run whose id follows from the wait's; return what is wrong, if something is."""
+    state = driver.state
+    definition = around.definition(task.workflow)
+    if definition is None:
+        return f"there is no workflow {task.workflow}"
+    if state.created.depth >= MAX_CHILD_DEPTH:
+        return f"runs may start runs at most {MAX_CHILD_DEPTH} deep"
+    inputs = render(task.inputs, environment(state, step))
+    try:
+        text = checked_inputs(definition, inputs if isinstance(inputs, dict) else {})
+    except BadInput as problem:
+        return problem.message
+    new = runs.NewRun(
+        run=child_of(wait),
+        definition=definition,
+        inputs=text,
+        by=f"run:{state.run}",
+        parent_run=state.run,
+        parent_wait=wait,
+        depth=state.created.depth + 1,
+    )
+    await runs.start(driver.actor, new)
+    return None
+
+
+def child_of(wait: str) -> str:
+    """Derive the id of the child run that a `workflow` step's wait stands for."""
+    return derived_id("child", wait, like=wait)
+
+
+def checked_inputs(definition: Definition, inputs: Mapping[str, object]) -> bytes:
+    """Check a run's inputs against the definition's schema; raises `BadInput` with every problem."""
+    text = msgspec.json.encode(dict(inputs))
+    if definition.inputs_schema is not None:
+        problems = compile_schema(definition.inputs_schema).problems(text)
+        if problems:
+            lines = tuple(f"inputs{problem.pointer}: {problem.rule}" for problem in problems)
+            raise BadInput(f"the inputs of {definition.name} are not valid: {lines[0]}", problems=lines)
+    return text
+
+
+# -- expressions ---------------------------------------------------------------------------------------------
+
+
+def environment(state: RunState, step: StepState | None = None) -> dict[str, object]:
+    """Give what expressions may read: `inputs`, `steps` and, for an element of a `forEach`, `self`."""
+    own: dict[str, Any] = {}
+    if step is not None and step.step.for_each is not None:
+        own[step.step.for_each.item] = step.item
+    steps = {
+        each.name: _seen(state, job.name, each) for job in state.definition.jobs for each in job.steps
+    }
+    return {"inputs": state.inputs, "steps": steps, "self": own}
+
+
+def _seen(state: RunState, job: str, step: Step) -> dict[str, Any]:
+    group = state.groups.get((job, step.name))
+    if group is not None:
+        elements = [state.steps[job, name] for name in group]
+        errors = [element.error for element in elements if element.error is not None]
+        return {
+            "status": step_end(state, job, step).status,
+            "payload": None,
+            "receipt": None,
+            "outputs": [element.value() for element in elements],
+            "error": _error(errors[0] if errors else None),
+        }
+    single = state.steps.get((job, step.name))
+    if single is None:
+        return {"status": "pending", "payload": None, "receipt": None, "outputs": None, "error": None}
+    outputs = single.value()
+    signalled = isinstance(step.task, WaitTask) and isinstance(outputs, dict)
+    return {
+        "status": single.status,
+        "payload": outputs.get("payload") if signalled else None,
+        "receipt": outputs.get("receipt") if signalled else None,
+        "outputs": outputs,
+        "error": _error(single.error),
+    }
+
+
+def _error(error: Error | None) -> dict[str, str] | None:
+    return None if error is None else {"code": error.code, "message": error.message}
+
+
+__all__ = ["Around", "EffectTask", "Effects", "checked_inputs", "child_of", "drive", "environment"]

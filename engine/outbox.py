@@ -1,0 +1,60 @@
+"""The outbox: commands that `publish` steps send, numbered, which every instance follows and hands to its devices."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from engine import names, records
+from engine.clock import Source
+from engine.limits import OUTBOX_RETENTION_SECONDS
+from engine.records import Command, Stored
+from engine.store.base import Store
+
+
+async def append(store: Store, source: Source, topic: str, payload: bytes) -> int:
+    """Append a command, durable when this returns; return its number."""
+    nonce = source.nonce()
+    last = await store.last(names.OUTBOX)
+    number = 1 if last is None else names.number_of(last.key) + 1
+    while True:
+        value = Command(at=names.outbox(number), nonce=nonce, topic=topic, payload=payload, qos=1)
+        key, data = records.encode(value)
+        if (await store.create(key, data)).value == data:
+            return number
+        number += 1
+
+
+class Follower:
+    """Reads the outbox from the moment it was made."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._after: str | None = None
+
+    async def start(self) -> None:
+        """Begin behind what is there: commands from before this instance's start are not sent again."""
+        last = await self._store.last(names.OUTBOX)
+        self._after = last.key if last is not None else names.OUTBOX
+
+    async def read(self) -> list[Stored[Command]]:
+        """Read what was appended since the last call; commands that cannot be read are passed over."""
+        found = await self._store.list(names.OUTBOX, after=self._after, limit=1_000)
+        commands = []
+        for record in found:
+            self._after = record.key
+            read = records.command_or_unreadable(record)
+            if isinstance(read, Stored):
+                commands.append(read)
+        return commands
+
+
+async def prune(store: Store) -> None:
+    """Delete commands that every instance has had minutes to read; never the highest, which the next is numbered by."""
+    found = await store.list(names.OUTBOX, limit=500)
+    if len(found) < 2:  # noqa: PLR2004 - the highest stays
+        return
+    horizon = await store.now() - timedelta(seconds=OUTBOX_RETENTION_SECONDS)
+    last = await store.last(names.OUTBOX)
+    old = [record.key for record in found if record.stored_at < horizon and (last is None or record.key != last.key)]
+    if old:
+        await store.delete(old)
