@@ -14,6 +14,7 @@ import msgspec
 
 from devices.grants import Grant, parse
 from engine import names, records
+from engine.errors import BadInput
 from engine.limits import NAME_PATTERN
 from engine.records import Stored, Unreadable
 from engine.store.base import Record
@@ -166,11 +167,16 @@ def read_change(record: Record) -> Stored[Change] | Unreadable:
 
 def entry_of(record: Record) -> Entry | Unreadable:
     """Read a revision as the device or operator that it describes."""
-    if record.key.startswith(prefix("device")):
-        found = read_device(record)
-        return found if isinstance(found, Unreadable) else _device(found)
-    operator = read_operator(record)
-    return operator if isinstance(operator, Unreadable) else _operator(operator)
+    if not record.key.startswith(prefix("device")):
+        operator = read_operator(record)
+        return operator if isinstance(operator, Unreadable) else _operator(operator)
+    found = read_device(record)
+    if isinstance(found, Unreadable):
+        return found
+    try:
+        return _device(found)
+    except BadInput:
+        return Unreadable(record.key, "it has a grant that this build does not know", record.stored_at)
 
 
 def _device(found: Stored[DeviceRevision]) -> Device:

@@ -1,0 +1,325 @@
+"""The audit log: append-only events, one hash chain for each instance, and no field that could hold a payload.
+
+Each event names the digest of the one before it, so that a changed, removed or reordered one shows; the head of the
+chain goes into the instance's heartbeats, so that a cut-off tail shows too. A flood of one refusal becomes one event
+with a count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from devices.registry import Revised
+from engine import names, records
+from engine.clock import Source
+from engine.errors import StoreUnavailable
+from engine.events import EngineEvent
+from engine.records import Stored, Unreadable
+from engine.store.base import Record, Store
+
+Door = Literal["", "mqtt", "bridge", "http", "ws", "cli"]
+
+FLUSH_SECONDS: Final = 0.2
+FLOOD_SECONDS: Final = 10.0
+MAX_FLOODS: Final = 1_000
+MAX_WAITING: Final = 20_000
+BATCH: Final = 500
+_UNCLEAR: Final = "?"
+_FAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
+
+# No quote, brace, space or other character that JSON is made of: a payload does not fit into any of these.
+_WORD: Final = re.compile(r"[A-Za-z0-9_.:*/+#?-]{0,96}")
+_STEP: Final = re.compile(r"[A-Za-z0-9_.\[\]-]{0,96}")
+_ADDRESS: Final = re.compile(r"[0-9A-Za-z:.%_-]{0,64}")
+_ID: Final = re.compile(r"([a-z0-9]{26})?")
+_NAME: Final = re.compile(rf"({names.NAME.pattern})?")
+_SHAPES: Final = {
+    "action": _WORD,
+    "result": _WORD,
+    "principal": _WORD,
+    "workflow": _NAME,
+    "key": _NAME,
+    "wait": _ID,
+    "run": _ID,
+    "job": _STEP,
+    "step": _STEP,
+    "receipt": _ID,
+    "reason": _WORD,
+    "address": _ADDRESS,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One thing to be written down. What has not the shape of its field is replaced by nothing, or by `?`."""
+
+    action: str
+    result: str = ""
+    principal: str = ""
+    workflow: str = ""
+    key: str = ""
+    wait: str = ""
+    run: str = ""
+    job: str = ""
+    step: str = ""
+    receipt: str = ""
+    reason: str = ""
+    door: Door = ""
+    address: str = ""
+    bytes: int = 0
+    count: int = 1
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, shape in _SHAPES.items():
+            if shape.fullmatch(getattr(self, name)) is None:
+                object.__setattr__(self, name, _UNCLEAR if shape is _WORD else "")
+
+
+class AuditEvent(records.Value, frozen=True, kw_only=True, tag="audit"):
+    """An entry as it is stored; its time is the store's stamp. `prev` is the digest of this instance's event before."""
+
+    action: str
+    result: str
+    principal: str
+    workflow: str
+    key: str
+    wait: str
+    run: str
+    job: str
+    step: str
+    receipt: str
+    reason: str
+    door: Door
+    address: str
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
+    count: Annotated[int, msgspec.Meta(ge=1)]
+    seconds: Annotated[float, msgspec.Meta(ge=0)]
+    prev: str
+
+    def __post_init__(self) -> None:
+        for name, shape in _SHAPES.items():
+            if shape.fullmatch(getattr(self, name)) is None:
+                raise ValueError(name)
+
+
+_EVENT = records.decoder(AuditEvent)
+
+
+def read_event(record: Record) -> Stored[AuditEvent] | Unreadable:
+    """Read an audit event."""
+    return _EVENT(record)  # type: ignore[return-value]
+
+
+def digest(event: bytes) -> str:
+    """Give the hex SHA-256 by which the next event names this one."""
+    return sha256(event).hexdigest()
+
+
+@dataclass(slots=True)
+class _Flood:
+    entry: Entry
+    since: float
+    more: int = 0
+
+
+class Audit:
+    """Appends this instance's events. `note`, `add` and `refuse` return at once; `written` waits for the store.
+
+    Whoever waits first writes for all who came before it, one commit for all of them. `run` writes what nobody waits
+    for, and the counts of floods. Events are kept while the store is away, up to `MAX_WAITING`; how many were lost
+    beyond that is an event too. `heard` is told of each event once it is stored.
+    """
+
+    def __init__(
+        self, store: Store, instance: str, source: Source, *, heard: Callable[[Record], None] | None = None
+    ) -> None:
+        self._store = store
+        self._instance = instance
+        self._source = source
+        self._heard = heard
+        self._waiting: deque[Entry] = deque()
+        self._batch: list[tuple[str, bytes]] = []
+        self._noted = 0
+        self._stored = 0
+        self._lost = 0
+        self._seq = 0
+        self._prev = ""
+        self._day = ""
+        self._head = ""
+        self._lock = asyncio.Lock()
+        self._floods: OrderedDict[tuple[str, ...], _Flood] = OrderedDict()
+
+    @property
+    def head(self) -> str:
+        """`<seq>:<digest>` of the last event that is stored; "" before the first. For heartbeats."""
+        return self._head
+
+    # -- noting ----------------------------------------------------------------------------------------------------
+
+    def note(self, event: EngineEvent) -> None:
+        """Write down what the engine did. Single steps are in the run's log and not repeated here."""
+        if event.action.startswith("step."):
+            return
+        self.add(
+            Entry(
+                action=event.action,
+                result=event.result,
+                principal=event.by,
+                workflow=event.workflow,
+                key=event.key,
+                wait=event.wait,
+                run=event.run,
+                job=event.job,
+                step=event.step,
+                receipt=event.receipt,
+                reason=event.reason,
+            )
+        )
+
+    def revised(self, change: Revised) -> None:
+        """Write down what an operator did to a device or an operator; for `Registry(noted=…)`."""
+        what = "device" if change.kind == "device" else "operator"
+        subject = f"{change.kind}:{change.name}"
+        self.add(Entry(action=f"{what}.{change.did}", result=subject, principal=change.by, reason=change.detail))
+
+    def add(self, entry: Entry) -> None:
+        """Write an event down."""
+        if len(self._waiting) >= MAX_WAITING:
+            self._lost += 1
+            return
+        if self._lost:
+            self._waiting.append(Entry(action="audit.lost", count=self._lost))
+            self._noted += 1
+            self._lost = 0
+        self._waiting.append(entry)
+        self._noted += 1
+
+    def refuse(self, entry: Entry) -> bool:
+        """Write a refusal down, or count it when the same one is being repeated; tell whether it was written.
+
+        Over-rate refusals are one whatever they were about, and refused logins one for each address.
+        """
+        now = self._source.monotonic()
+        same = _sameness(entry)
+        flood = self._floods.get(same)
+        if flood is not None and now - flood.since < FLOOD_SECONDS:
+            flood.more += 1
+            return False
+        if flood is not None:
+            self._close(same)
+        self._floods[same] = _Flood(entry, now)
+        if len(self._floods) > MAX_FLOODS:
+            self._close(next(iter(self._floods)))
+        self.add(entry)
+        return True
+
+    def _close(self, same: tuple[str, ...]) -> None:
+        flood = self._floods.pop(same)
+        if flood.more:
+            seconds = round(self._source.monotonic() - flood.since, 3)
+            self.add(replace(flood.entry, count=flood.more, seconds=seconds))
+
+    def _close_floods(self, *, older_than: float) -> None:
+        before = self._source.monotonic() - older_than
+        while self._floods:
+            same, flood = next(iter(self._floods.items()))
+            if flood.since > before:
+                return
+            self._close(same)
+
+    # -- storing -----------------------------------------------------------------------------------------------------
+
+    async def written(self) -> None:
+        """Return when all that was noted before the call is durable; raises `StoreUnavailable`."""
+        target = self._noted
+        if self._stored >= target:
+            return
+        async with self._lock:
+            while self._stored < target:
+                await self._flush()
+
+    async def run(self) -> None:
+        """Write for ever what nobody waits for; what the store does not take now is tried again."""
+        while True:
+            await asyncio.sleep(FLUSH_SECONDS)
+            self._close_floods(older_than=FLOOD_SECONDS)
+            try:
+                await self.written()
+            except StoreUnavailable:
+                continue
+
+    async def close(self) -> None:
+        """Write down all there is, the counts of floods included; raises `StoreUnavailable`."""
+        self._close_floods(older_than=0.0)
+        await self.written()
+
+    async def _flush(self) -> None:
+        # A batch keeps its keys and bytes until it is known to be stored: an attempt that was cut off and this
+        # one are the same creates.
+        if not self._batch:
+            await self._number()
+        stored = await self._store.create_all(self._batch)
+        for record, (key, value) in zip(stored, self._batch, strict=True):
+            assert record.value == value, f"another process writes as this instance: {key}"
+        self._stored += len(self._batch)
+        last = self._batch[-1]
+        self._head = f"{names.number_of(last[0])}:{digest(last[1])}"
+        self._batch = []
+        if self._heard is not None:
+            for record in stored:
+                self._heard(record)
+
+    async def _number(self) -> None:
+        today = (await self._store.now(until=_FAR)).strftime("%Y%m%d")
+        self._day = max(self._day, today)
+        for _ in range(min(BATCH, len(self._waiting))):
+            entry = self._waiting.popleft()
+            self._seq += 1
+            at = names.audit(self._day, self._instance, self._seq)
+            event = _event(entry, at=at, nonce=self._source.nonce(), prev=self._prev)
+            key, value = records.encode(event)
+            self._batch.append((key, value))
+            self._prev = digest(value)
+
+
+def _event(entry: Entry, *, at: str, nonce: str, prev: str) -> AuditEvent:
+    return AuditEvent(
+        at=at,
+        nonce=nonce,
+        prev=prev,
+        action=entry.action,
+        result=entry.result,
+        principal=entry.principal,
+        workflow=entry.workflow,
+        key=entry.key,
+        wait=entry.wait,
+        run=entry.run,
+        job=entry.job,
+        step=entry.step,
+        receipt=entry.receipt,
+        reason=entry.reason,
+        door=entry.door,
+        address=entry.address,
+        bytes=entry.bytes,
+        count=entry.count,
+        seconds=entry.seconds,
+    )
+
+
+def _sameness(entry: Entry) -> tuple[str, ...]:
+    if entry.action.startswith("login."):
+        return (entry.action, entry.result, entry.door, entry.address)
+    if entry.result == "rate_limited":
+        return (entry.action, entry.result, entry.door, entry.principal, entry.reason)
+    about = (entry.workflow, entry.key, entry.wait)
+    return (entry.action, entry.result, entry.door, entry.address, entry.principal, entry.reason, *about)
