@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 
 from engine.errors import StoreDamaged, StoreUnavailable
+from engine.limits import STORE_TIMEOUT_SECONDS
 
 _DAMAGED_HINT = (
     "stop everything that uses it, keep it and its -wal file, and put a backup in its place "
@@ -50,6 +51,15 @@ def moved(path: Path) -> StoreUnavailable:
     return StoreUnavailable(
         f"{path} was removed or replaced while it was in use; nothing is stored any more",
         hint="stop, put the right file in place together with its -wal file, and start again",
+    )
+
+
+def no_answer(path: Path, *, uncertain: bool) -> StoreUnavailable:
+    """Say that the writer has not got round to it, or has been in a commit, for as long as a store may take."""
+    return StoreUnavailable(
+        f"{path} has not answered for {STORE_TIMEOUT_SECONDS:g} s",
+        hint="the disk hangs, or is far too slow: look at the system log",
+        uncertain=uncertain,
     )
 
 

@@ -6,44 +6,50 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import assert_never
+from time import monotonic
 
 from engine.errors import WaysideError
 from engine.store.base import Record
 
+Items = Sequence[tuple[str, bytes]]
 
-@dataclass(slots=True, eq=False, kw_only=True)
+
+@dataclass(slots=True, eq=False)
 class Request:
-    """Something to do in a transaction, and who waits for it until when."""
+    """Something for the writer to do, and who waits for it.
+
+    `records` and `volume` (bytes) count against the bounds of a batch; `since` is when it was asked for (monotonic).
+    """
 
     loop: asyncio.AbstractEventLoop
     answer: asyncio.Future[object]
-    lock_until: float = field(default=0.0)
+    records: int = 0
+    volume: int = 0
+    since: float = field(default_factory=monotonic)
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False)
 class Create(Request):
     """Answers with the records stored under the items' keys afterwards."""
 
-    items: Sequence[tuple[str, bytes]]
-    size: int
+    items: Items = ()
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False)
 class Delete(Request):
     """Answers with None."""
 
-    keys: Sequence[str]
+    keys: Sequence[str] = ()
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False)
 class ReadClock(Request):
     """Answers with the microseconds of a moment that no later commit is stamped before."""
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False)
 class Watch(Request):
-    """Answers with None when another process has committed; needs no transaction and has no deadline."""
+    """Answers with None when another process has committed; needs no transaction, and waits for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +58,12 @@ class Stop:
 
 
 Write = Create | Delete | ReadClock
-Answer = list[Record] | int | None
+Answers = list[tuple[Request, list[Record] | int | WaysideError | None]]
 
 
-def size_of(request: Write | Watch | Stop) -> tuple[int, int]:
-    """Count a request's records and bytes."""
-    match request:
-        case Create(items=items, size=size):
-            return len(items), size
-        case Delete(keys=keys):
-            return len(keys), 0
-        case ReadClock() | Watch() | Stop():
-            return 0, 0
-        case _:
-            assert_never(request)
-
-
-def deliver(answers: Sequence[tuple[Request, Answer | WaysideError]]) -> None:
+def deliver(answers: Answers) -> None:
     """Resolve the futures, with one call into each event loop that somebody waits in."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Request, Answer | WaysideError]]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, Answers] = {}
     for answer in answers:
         by_loop.setdefault(answer[0].loop, []).append(answer)
     for loop, those in by_loop.items():
@@ -79,7 +72,7 @@ def deliver(answers: Sequence[tuple[Request, Answer | WaysideError]]) -> None:
             loop.call_soon_threadsafe(_resolve, those)
 
 
-def _resolve(answers: Sequence[tuple[Request, Answer | WaysideError]]) -> None:
+def _resolve(answers: Answers) -> None:
     for request, answer in answers:
         if request.answer.done():
             continue

@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from time import monotonic
 from typing import cast
@@ -23,12 +23,13 @@ from engine.store.base import Record
 from engine.store.keys import check_item, check_items, check_key, check_range, range_end
 from engine.store.sqlite.batch import to_record
 from engine.store.sqlite.clock import HostClock, SystemHostClock, to_datetime, to_microseconds
-from engine.store.sqlite.faults import fault, is_busy, locked
+from engine.store.sqlite.faults import fault, is_busy, locked, no_answer
 from engine.store.sqlite.file import open_file
-from engine.store.sqlite.requests import Create, Delete, ReadClock, Watch, Write
+from engine.store.sqlite.requests import Create, Delete, Items, ReadClock, Watch, Write, deliver
 from engine.store.sqlite.writer import Writer
 
 _READ_RETRY_SECONDS = 0.002
+_WATCHDOG_SECONDS = 1.0
 # Above every text: SQLite puts all blobs after all texts.
 _ABOVE_ALL = b""
 
@@ -59,6 +60,9 @@ class SqliteStore:
         self._lock_seconds = lock_seconds
         self._reader: sqlite3.Connection | None = None
         self._closed = False
+        # In the order in which they came.
+        self._waiting: dict[Write, None] = {}
+        self._watchdog: asyncio.AbstractEventLoop | None = None
         try:
             self._writer = Writer(self._file, host or SystemHostClock(), lock_seconds=lock_seconds)
         except sqlite3.Error as error:
@@ -71,7 +75,7 @@ class SqliteStore:
 
     async def create(self, key: str, value: bytes) -> Record:
         check_item(key, value)
-        return (await self._create([(key, value)], len(value)))[0]
+        return (await self._create(((key, value),), len(value)))[0]
 
     async def create_all(self, items: Sequence[tuple[str, bytes]]) -> list[Record]:
         """Create the items in order, in one transaction if they are no more than a batch, else in several.
@@ -124,7 +128,7 @@ class SqliteStore:
             for key in part:
                 check_key(key)
             loop = asyncio.get_running_loop()
-            await self._ask(Delete(loop=loop, answer=loop.create_future(), keys=part))
+            await self._ask(Delete(loop, loop.create_future(), len(part), keys=part))
 
     async def now(self, until: datetime | None = None) -> datetime:
         """Read the clock so that nothing that becomes visible after the answer bears an earlier stamp.
@@ -143,13 +147,13 @@ class SqliteStore:
         if until is not None and (local := self._writer.clock.local_us()) < to_microseconds(until):
             return to_datetime(local)
         loop = asyncio.get_running_loop()
-        answer = await self._ask(ReadClock(loop=loop, answer=loop.create_future()))
+        answer = await self._ask(ReadClock(loop, loop.create_future()))
         return to_datetime(cast("int", answer))
 
     async def changed(self) -> None:
         """Return when another process has committed since the last call; the writer thread looks now and then."""
         loop = asyncio.get_running_loop()
-        watch = Watch(loop=loop, answer=loop.create_future())
+        watch = Watch(loop, loop.create_future())
         self._writer.submit(watch)
         await watch.answer
 
@@ -161,29 +165,41 @@ class SqliteStore:
             reader.close()
         await asyncio.to_thread(self._writer.stop, STORE_TIMEOUT_SECONDS)
 
-    async def _create(self, items: Sequence[tuple[str, bytes]], size: int) -> _Records:
+    async def _create(self, items: Items, volume: int) -> _Records:
         loop = asyncio.get_running_loop()
-        request = Create(loop=loop, answer=loop.create_future(), items=items, size=size)
+        request = Create(loop, loop.create_future(), len(items), volume, items=items)
         return cast("_Records", await self._ask(request))
 
     async def _ask(self, request: Write) -> object:
         """Have the writer do something, and wait for it as long as a store may take."""
         self._writer.submit(request)
-        timer = request.loop.call_later(STORE_TIMEOUT_SECONDS, self._give_up, request)
+        self._waiting[request] = None
+        if self._watchdog is not request.loop:
+            self._watchdog = request.loop
+            self._watchdog.call_later(_WATCHDOG_SECONDS, self._give_up, request.loop)
         try:
             return await request.answer
         finally:
-            timer.cancel()
+            del self._waiting[request]
 
-    def _give_up(self, request: Write) -> None:
-        if not request.answer.done():
-            request.answer.set_exception(
-                StoreUnavailable(
-                    f"{self._file.path} has not answered for {STORE_TIMEOUT_SECONDS:g} s",
-                    hint="the disk hangs, or is far too slow: look at the system log",
-                    uncertain=not isinstance(request, ReadClock),
-                )
-            )
+    def _give_up(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Tell those who have waited too long; look again as long as anybody waits.
+
+        One timer for all: one a request would cost a tenth of what the request does.
+        """
+        too_old = monotonic() - STORE_TIMEOUT_SECONDS
+        deliver(
+            [
+                (request, no_answer(self._file.path, uncertain=not isinstance(request, ReadClock)))
+                for request in takewhile(lambda waiting: waiting.since <= too_old, self._waiting)
+            ]
+        )
+        if self._watchdog is not loop:
+            return
+        if self._waiting:
+            loop.call_later(_WATCHDOG_SECONDS, self._give_up, loop)
+        else:
+            self._watchdog = None
 
     async def _read(self, statement: str, parameters: tuple[object, ...]) -> _Rows:
         give_up_at: float | None = None
@@ -218,7 +234,7 @@ def _end(prefix: str) -> str | bytes:
     return _ABOVE_ALL if end is None else end
 
 
-def _parts(items: Sequence[tuple[str, bytes]]) -> Iterable[tuple[Sequence[tuple[str, bytes]], int]]:
+def _parts(items: Items) -> Iterable[tuple[Items, int]]:
     """Cut a list where a batch would be too large, and give each part's bytes."""
     part: list[tuple[str, bytes]] = []
     size = 0

@@ -24,7 +24,7 @@ from engine.store.sqlite.clock import FileClock, HostClock, anchored
 from engine.store.sqlite.faults import fault, is_busy, locked, may_have_landed, primary_code
 from engine.store.sqlite.file import StoreFile
 from engine.store.sqlite.requests import (
-    Answer,
+    Answers,
     Create,
     Delete,
     ReadClock,
@@ -33,7 +33,6 @@ from engine.store.sqlite.requests import (
     Watch,
     Write,
     deliver,
-    size_of,
 )
 
 _LOCK_RETRY_SECONDS = 0.001
@@ -65,7 +64,6 @@ class Writer:
         """Put a request in the queue; from any thread."""
         if self._stopping:
             raise self._closed()
-        request.lock_until = monotonic() + self._lock_seconds
         self._queue.put(request)
 
     def stop(self, timeout_seconds: float) -> None:
@@ -107,8 +105,8 @@ class Writer:
         return batch, running and self._gather_more(batch)
 
     def _gather_more(self, batch: list[Write]) -> bool:
-        records = sum(size_of(request)[0] for request in batch)
-        volume = sum(size_of(request)[1] for request in batch)
+        records = sum(request.records for request in batch)
+        volume = sum(request.volume for request in batch)
         while records < SQLITE_BATCH_RECORDS and volume < SQLITE_BATCH_BYTES:
             try:
                 request = self._queue.get_nowait()
@@ -116,9 +114,9 @@ class Writer:
                 return True
             if not self._admit(request, batch):
                 return False
-            more = size_of(request)
-            records += more[0]
-            volume += more[1]
+            if not isinstance(request, Stop):
+                records += request.records
+                volume += request.volume
         return True
 
     def _admit(self, request: Write | Watch | Stop, batch: list[Write]) -> bool:
@@ -138,7 +136,7 @@ class Writer:
 
     def _perform(self, batch: list[Write]) -> None:
         """Do a batch in one transaction and tell everybody in it what came of it."""
-        answers: list[tuple[Request, Answer | WaysideError]]
+        answers: Answers
         committing = False
         try:
             self._file.check_in_place()
@@ -146,7 +144,7 @@ class Writer:
             if not self._begin(connection, batch):
                 return
             stamp_us = self.clock.stamp_us(connection)
-            answers = [(request, self._do(connection, request, stamp_us)) for request in batch]
+            answers = self._do_all(connection, batch, stamp_us)
             committing = True
             connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 - whatever it is, everybody is told, and the thread goes on
@@ -154,10 +152,21 @@ class Writer:
             answers = [(request, self._fault(error, committing=committing)) for request in batch]
         deliver(answers)
 
-    def _do(self, connection: sqlite3.Connection, request: Write, stamp_us: int) -> Answer:
+    def _do_all(self, connection: sqlite3.Connection, batch: list[Write], stamp_us: int) -> Answers:
+        """Do the requests in their order; creates that follow each other share their statements."""
+        answers: Answers = []
+        creates: list[Create] = []
+        for request in batch:
+            if isinstance(request, Create):
+                creates.append(request)
+            else:
+                answers += _create(connection, creates, stamp_us)
+                creates = []
+                answers.append((request, self._do(connection, request, stamp_us)))
+        return answers + _create(connection, creates, stamp_us)
+
+    def _do(self, connection: sqlite3.Connection, request: Delete | ReadClock, stamp_us: int) -> int | None:
         match request:
-            case Create(items=items):
-                return statements.insert(connection, items, stamp_us)
             case Delete(keys=keys):
                 # The highest stamp of the file may be about to go; the clock must not fall behind it at the next boot.
                 self.clock.keep(connection, stamp_us)
@@ -173,10 +182,10 @@ class Writer:
     def _begin(self, connection: sqlite3.Connection, batch: list[Write]) -> bool:
         """Take the write lock; whoever has waited too long for it is told so. False when nobody is left."""
         while not _begin(connection):
-            now = monotonic()
-            overdue = [request for request in batch if request.lock_until <= now]
+            too_old = monotonic() - self._lock_seconds
+            overdue = [request for request in batch if request.since <= too_old]
             if overdue:
-                batch[:] = [request for request in batch if request.lock_until > now]
+                batch[:] = [request for request in batch if request.since > too_old]
                 deliver([(request, locked(self._file.path, self._lock_seconds)) for request in overdue])
             if not batch:
                 return False
@@ -248,6 +257,17 @@ class Writer:
 
     def _closed(self) -> StoreUnavailable:
         return StoreUnavailable(f"the store {self._file.path} is closed")
+
+
+def _create(connection: sqlite3.Connection, creates: list[Create], stamp_us: int) -> Answers:
+    """Store the items of several requests as one list; answer each with its own part of what is stored."""
+    stored = statements.insert(connection, [item for request in creates for item in request.items], stamp_us)
+    answers: Answers = []
+    at = 0
+    for request in creates:
+        answers.append((request, stored[at : at + len(request.items)]))
+        at += len(request.items)
+    return answers
 
 
 def _begin(connection: sqlite3.Connection) -> bool:
