@@ -1,0 +1,82 @@
+"""Proves that the README's commands work as pasted: bash runs its code blocks, on other ports."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.support.mosquitto import free_port
+
+ROOT = Path(__file__).parents[2]
+SET_UP = "python3 -m venv"  # the line that installs; the tests' own environment stands in for what it makes
+
+
+def blocks(heading: str) -> list[str]:
+    """Take the shell blocks of one section, as somebody would copy them."""
+    text = (ROOT / "README.md").read_text()
+    section = text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return re.findall(r"^```sh\n(.*?)^```", section, flags=re.MULTILINE | re.DOTALL)
+
+
+def checkout(directory: Path) -> None:
+    """Lay out what the commands find in a checkout where deploy/demo has been run."""
+    (directory / "deploy").symlink_to(ROOT / "deploy")
+    (directory / ".venv/bin").mkdir(parents=True)
+    (directory / ".venv/bin/wayside").symlink_to(Path(sys.executable).with_name("wayside"))
+
+
+async def bash(script: str, directory: Path) -> Process:
+    assert shutil.which("mosquitto_pub"), "mosquitto-clients is not installed; deploy/test installs it"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WAYSIDE_")}
+    return await asyncio.create_subprocess_exec(
+        "bash", "-euc", script, cwd=directory, env=environment, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT
+    )
+
+
+@asynccontextmanager
+async def serving(script: str, directory: Path) -> AsyncIterator[None]:
+    """Run the block that serves, up to the line that says it is ready; end it with SIGTERM."""
+    gateway = await bash(script.replace("wayside serve", "exec wayside serve"), directory)
+    assert gateway.stdout
+    said = []
+    try:
+        async with asyncio.timeout(30):
+            while line := (await gateway.stdout.readline()).decode():
+                said.append(line)
+                if line.startswith("ready"):
+                    break
+            else:
+                raise AssertionError("the gateway did not start: " + "".join(said))
+        drain = asyncio.create_task(gateway.stdout.read())
+        yield
+        gateway.terminate()
+        await drain
+        assert await gateway.wait() == 0
+    finally:
+        if gateway.returncode is None:
+            gateway.kill()
+            await gateway.wait()
+
+
+async def test_the_commands_of_the_readme_move_a_run_as_they_stand(tmp_path: Path) -> None:
+    checkout(tmp_path)
+    serve, *device = (re.sub(rf"^{SET_UP}.*\n", "", block, flags=re.MULTILINE) for block in blocks("The same by hand"))
+    mqtt, http = free_port(), free_port()
+    script = "\n".join(device).replace("1883", str(mqtt)) + "\nkill %1 2>/dev/null || true\n"
+    async with serving(serve.replace("1883", str(mqtt)).replace("8080", str(http)), tmp_path), asyncio.timeout(120):
+        program = await bash(script, tmp_path)
+        out = (await program.communicate())[0].decode()
+    assert program.returncode == 0, out
+    replies = [line.split(" ", 1) for line in out.splitlines() if line.startswith("replies/")]
+    assert [topic.rpartition("/")[2] for topic, _ in replies] == ["rejected", "accepted", "accepted"], out
+    assert '"code":422' in replies[0][1]
+    assert '"error":"invalid_payload"' in replies[0][1]
+    assert all('"code":202' in payload for _, payload in replies[1:])
+    assert out.count("succeeded") >= 3, out  # the first run and its step, and the run that took the early signal
