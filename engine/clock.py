@@ -68,3 +68,9 @@ def wall_clock() -> datetime:
 def secret_number(bits: int) -> int:
     """Draw a number of `bits` bits that nobody can guess: what a token is made of."""
     return secrets.randbits(bits)
+
+
+def rfc3339(moment: datetime) -> str:
+    """Write a moment as every door does: UTC, milliseconds (cut, not rounded: never later than it was), `Z`."""
+    at = moment.astimezone(UTC)
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
