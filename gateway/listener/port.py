@@ -23,7 +23,9 @@ EndReason = Literal[
     "unavailable",  # the application could not decide a PUBLISH durably
     "stopping",
 ]
-RefusalReason = Literal["connections", "connects_per_second", "device_connections", "device_sessions", "client_id"]
+RefusalReason = Literal[
+    "connections", "connects_per_second", "device_connections", "device_sessions", "sessions", "client_id"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class Handled:
     reason_string: str = ""
 
 
-class Unavailable(Exception):  # noqa: N818 - it names the state of the application, as the answers do
+class Unavailable(Exception):
     """Raised by `publish` when nothing durable was decided: the connection is closed unacknowledged.
 
     MQTT 5 is told 0x89 (server busy), or 0x8B with `stopping`; the device sends again after it reconnects.
@@ -119,14 +121,14 @@ class Application(Protocol):
     ) -> Admitted | Denied:
         """Authenticate a CONNECT, before anything of the session that it names is touched.
 
-        `username` is any UTF-8 text and is to be checked against the pattern of a device's name. `certificate_names` holds the
-        common name and the DNS names of a verified client certificate, else nothing. `client_id` carries no
+        `username` is any UTF-8 text and is to be checked against the pattern of a device's name. `certificate_names`
+        holds the common name and the DNS names of a verified client certificate, else nothing. `client_id` carries no
         authority. `address` is the peer's numeric IP address. An exception counts as `Denied("unavailable")`.
         """
         ...
 
     async def publish(self, who: Admitted, message: Published, *, address: str) -> Handled:
-        """Decide a PUBLISH; it is acknowledged once this has returned, so return only what is durable or refused for good.
+        """Decide a PUBLISH: it is acknowledged once this has returned, so return what is durable or refused for good.
 
         Several publishes of one connection may be in progress at once, started in the order of their packets and
         acknowledged in that order. The call goes on when the connection ends meanwhile. Raises `Unavailable`; any
@@ -135,7 +137,7 @@ class Application(Protocol):
         ...
 
     def may_subscribe(self, who: Admitted, topic_filter: str) -> bool:
-        """Say whether the device may subscribe: its own `replies/…` in either form, and what a `listen` grant covers."""
+        """Say whether the device may subscribe: own `replies/…` in either form, and what a `listen` grant covers."""
         ...
 
     def connected(self, who: Admitted, client_id: str, address: str) -> None:

@@ -1,0 +1,24 @@
+"""A token bucket on a clock that the caller reads."""
+
+from __future__ import annotations
+
+
+class TokenBucket:
+    """Lets `burst` through at once and `per_second` in the long run."""
+
+    __slots__ = ("_at", "_burst", "_left", "_per_second")
+
+    def __init__(self, per_second: float, burst: int, now: float) -> None:
+        self._per_second = per_second
+        self._burst = burst
+        self._left = float(burst)
+        self._at = now
+
+    def take(self, now: float) -> bool:
+        """Take one token; False when there is none."""
+        self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
+        self._at = now
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True

@@ -1,0 +1,303 @@
+"""The listener: sockets, tasks and time around the pure parts, and what the gateway asks of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from engine.clock import Source
+from gateway.listener.codec.packets import Connect
+from gateway.listener.codec.reasons import Reason
+from gateway.listener.connection import Connection
+from gateway.listener.endings import Endings
+from gateway.listener.limits import ListenerLimits
+from gateway.listener.port import Admitted, Application, Denied, EndReason, RefusalReason, Unavailable
+from gateway.listener.rates import TokenBucket
+from gateway.listener.session import Decision, Session
+from gateway.listener.sessions import Sessions
+from gateway.listener.websocket import WebSocketConnection
+from gateway.listener.wheel import Wheel
+from gateway.listener.wire import Surroundings
+
+_TICK_SECONDS: Final = 0.5
+_BACKLOG: Final = 2_048
+_HANDSHAKE_SECONDS: Final = 10.0
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionInfo:
+    """A connection, for people's eyes. `connected_at` is on the listener's monotonic clock."""
+
+    device: str
+    client_id: str
+    address: str
+    transport: str  # tcp, tls, ws or wss
+    version: int  # 4 for MQTT 3.1.1, or 5
+    connected_at: float
+    persistent: bool
+    subscriptions: tuple[str, ...]
+    unacknowledged: int
+    waiting: int
+    dropped: int
+    undecided: int
+
+
+class Listener:
+    """An MQTT server for devices. Start it on as many addresses as wanted; it serves until `stop`."""
+
+    def __init__(self, application: Application, limits: ListenerLimits, source: Source) -> None:
+        self.limits = limits
+        self.monotonic = source.monotonic
+        self._application = application
+        self._connections: set[Connection] = set()
+        self._servers: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wheel: Wheel[Connection | Session] = Wheel(_TICK_SECONDS)
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopping = False
+        self._all_left: asyncio.Event | None = None
+        self._sessions = Sessions(limits, application.may_subscribe)
+        self._endings = Endings(application, self._sessions, self._wheel.add)
+        self.around = Surroundings(
+            application=application,
+            limits=limits,
+            sessions=self._sessions,
+            endings=self._endings,
+            connects=TokenBucket(limits.connects_per_second, limits.connects_burst, source.monotonic()),
+            monotonic=source.monotonic,
+            fresh_name=source.nonce,
+        )
+
+    # For the gateway.
+
+    async def start_tcp(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
+        """Serve MQTT on `host` and `port` (0: any free one), over TLS with `tls`; return the address in use.
+
+        A context that asks for client certificates makes their names credentials. Raises OSError.
+        """
+        name = "tcp" if tls is None else "tls"
+        return await self._start(lambda: Connection(self, name), host, port, tls)
+
+    async def start_websocket(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
+        """Serve MQTT over WebSocket on the path `/mqtt`; else as `start_tcp`."""
+        name = "ws" if tls is None else "wss"
+        return await self._start(lambda: WebSocketConnection(self, name), host, port, tls)
+
+    async def deliver(
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        qos: int = 1,
+        expiry_seconds: float | None = None,
+        publisher: tuple[str, str] | None = None,
+    ) -> int:
+        """Send a message to all who subscribe to `topic`; return how many connections got it.
+
+        At QoS 1 sessions that are away keep it, up to their queue's bound and `expiry_seconds`; they are not counted.
+        `publisher`, a device and its client id, is passed over where its subscription says No Local.
+        """
+        now = self.monotonic()
+        expires_at = None if expiry_seconds is None else now + expiry_seconds
+        total = 0
+        for sent in self._sessions.deliver(
+            topic, payload, qos=qos, now=now, expires_at=expires_at, publisher=publisher
+        ):
+            total = sent
+            # Thousands of receivers take a while: let the others have the loop in between.
+            await asyncio.sleep(0)
+        return total
+
+    def close_device(self, device: str, *, reason: EndReason = "revoked") -> int:
+        """Close the device's connections and forget its sessions, without its will; return how many were connected."""
+        closed = 0
+        for session in self._sessions.of(device):
+            self._endings.resume(session)
+            if session.link is not None:
+                closed += 1
+                session.link.end(reason, Reason.NOT_AUTHORIZED, will=False)
+            self._sessions.drop(session)
+        return closed
+
+    def recheck_device(self, device: str, who: Admitted) -> None:
+        """Take over changed grants: subscriptions that they no longer cover end, in sessions that are away too."""
+        for session in self._sessions.of(device):
+            self._sessions.recheck(session, who)
+
+    def connections(self) -> list[ConnectionInfo]:
+        """Return the connections whose CONNECT was accepted."""
+        return [info for one in self._connections if (info := _info(one)) is not None]
+
+    def open_connections(self) -> int:
+        """Count the connections, those that have not authenticated included."""
+        return len(self._connections)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Take nothing more, give what is being decided `grace_seconds`, then close: MQTT 5 is told 0x8B."""
+        self._stopping = True
+        for server in self._servers:
+            server.close()
+        for connection in list(self._connections):
+            connection.hold()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=grace_seconds)
+        for connection in list(self._connections):
+            connection.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._await_closed()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # For connections.
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The running loop."""
+        return asyncio.get_running_loop()
+
+    def entered(self, connection: Connection) -> RefusalReason | Literal["abort"] | None:
+        """Count a new connection in; say why it is to be refused, if it is."""
+        count = len(self._connections) + 1
+        if self._stopping or count > self.limits.max_connections + self.limits.refusals_at_once:
+            return "abort"
+        self._connections.add(connection)
+        return "connections" if count > self.limits.max_connections else None
+
+    def left(self, connection: Connection) -> None:
+        """Count a connection out."""
+        self._connections.discard(connection)
+        if not self._connections and self._all_left is not None:
+            self._all_left.set()
+
+    def wake(self, connection: Connection, at: float) -> None:
+        """Have `connection.due` called at `at` or before."""
+        if self.monotonic() < connection.wake_at <= at:
+            return
+        connection.wake_at = at
+        self._wheel.add(connection, at)
+
+    def authenticate(self, connection: Connection, connect: Connect, names: tuple[str, ...]) -> None:
+        """Ask the application who this is, in a task."""
+        self._start_task(self._authenticate(connection, connect, names), "mqtt connect")
+
+    def decide(self, connection: Connection, decision: Decision) -> None:
+        """Ask the application about a PUBLISH, in a task."""
+        self._start_task(self._decide(connection, decision), "mqtt publish")
+
+    def tick(self) -> None:
+        """Look at what is due; the listener's own timer calls this twice a second."""
+        now = self.monotonic()
+        for item in self._wheel.due(now):
+            if isinstance(item, Connection):
+                if item.wake_at <= now:
+                    item.due(now)
+            elif (again := self._endings.lapse(item, now)) is not None:
+                self._wheel.add(item, again)
+
+    # Inside.
+
+    async def _start(
+        self, factory: Callable[[], Connection], host: str, port: int, tls: ssl.SSLContext | None
+    ) -> tuple[str, int]:
+        server = await self.loop.create_server(
+            factory,
+            host,
+            port,
+            ssl=tls,
+            backlog=_BACKLOG,
+            ssl_handshake_timeout=None if tls is None else _HANDSHAKE_SECONDS,
+        )
+        self._servers.append(server)
+        if self._timer is None:
+            self._timer = self.loop.call_later(_TICK_SECONDS, self._on_timer)
+        address = server.sockets[0].getsockname()
+        return str(address[0]), int(address[1])
+
+    def _on_timer(self) -> None:
+        self._timer = self.loop.call_later(_TICK_SECONDS, self._on_timer)
+        self.tick()
+
+    def _start_task(self, work: Coroutine[object, object, None], name: str) -> None:
+        task = self.loop.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _authenticate(self, connection: Connection, connect: Connect, names: tuple[str, ...]) -> None:
+        terms = connection.conversation.terms
+        assert terms is not None
+        answer: Admitted | Denied
+        try:
+            async with asyncio.timeout(self.limits.authenticate_seconds):
+                answer = await self._application.connect(
+                    username=connect.username,
+                    password=connect.password,
+                    certificate_names=names,
+                    client_id=terms.client_id,
+                    address=connection.address,
+                )
+        except Exception as error:  # noqa: BLE001 - whatever went wrong there, the client is answered
+            _logger.error("a CONNECT could not be decided: %s", type(error).__name__)  # noqa: TRY400 - it may hold a token
+            answer = Denied("unavailable")
+        if isinstance(answer, Admitted) and not self._stopping:
+            connection.conversation.admitted(answer)
+        else:
+            connection.conversation.denied(answer if isinstance(answer, Denied) else Denied("unavailable"))
+        connection.authenticated()
+
+    async def _decide(self, connection: Connection, decision: Decision) -> None:
+        session = connection.conversation.session
+        assert session is not None
+        stopping = False
+        try:
+            decision.handled = await self._application.publish(
+                session.who, decision.published, address=connection.address
+            )
+        except Unavailable as error:
+            decision.failed, stopping = True, error.stopping
+        except asyncio.CancelledError:
+            decision.failed = True
+            raise
+        except Exception as error:  # noqa: BLE001 - nothing durable was decided, so nothing may be acknowledged
+            _logger.error("a PUBLISH could not be decided: %s", type(error).__name__)  # noqa: TRY400 - it may hold a payload
+            decision.failed = True
+        connection.settled(decision, stopping=stopping or self._stopping)
+
+    async def _await_closed(self) -> None:
+        if self._connections:
+            self._all_left = asyncio.Event()
+            try:
+                async with asyncio.timeout(1.0):
+                    await self._all_left.wait()
+            except TimeoutError:
+                for connection in list(self._connections):
+                    connection.abort()
+                await asyncio.sleep(0)
+
+
+def _info(connection: Connection) -> ConnectionInfo | None:
+    conversation = connection.conversation
+    session, terms = conversation.session, conversation.terms
+    if session is None or terms is None or session.link is not conversation:
+        return None
+    return ConnectionInfo(
+        device=session.who.device,
+        client_id=session.client_id,
+        address=connection.address,
+        transport=connection.transport_name,
+        version=terms.version,
+        connected_at=connection.opened_at,
+        persistent=session.expiry_seconds > 0,
+        subscriptions=tuple(session.subscriptions),
+        unacknowledged=session.unacknowledged(),
+        waiting=session.waiting(),
+        dropped=session.dropped,
+        undecided=conversation.undecided(),
+    )
