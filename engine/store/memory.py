@@ -75,12 +75,13 @@ class _Shelf:
         self.records: dict[str, Record] = {}
         self.keys: list[str] = []
         self.writes = 0
-        self.waiters: set[asyncio.Event] = set()
+        self.waiters: dict[asyncio.Event, MemoryStore] = {}
 
-    def wrote(self) -> None:
+    def wrote(self, by: MemoryStore) -> None:
         self.writes += 1
-        for waiter in self.waiters:
-            waiter.set()
+        for waiter, handle in self.waiters.items():
+            if handle is not by:
+                waiter.set()
 
 
 class MemoryStore:
@@ -148,15 +149,14 @@ class MemoryStore:
 
     async def changed(self) -> None:
         """Return when another handle of this store (`peer`) wrote since the last call. Needs an event loop."""
-        waiter = asyncio.Event()
-        self._shelf.waiters.add(waiter)
-        try:
-            while (foreign := self._shelf.writes - self._own_writes) == self._foreign_writes_seen:
-                waiter.clear()
+        if self._foreign_writes() == self._foreign_writes_seen:
+            waiter = asyncio.Event()
+            self._shelf.waiters[waiter] = self
+            try:
                 await waiter.wait()
-            self._foreign_writes_seen = foreign
-        finally:
-            self._shelf.waiters.discard(waiter)
+            finally:
+                del self._shelf.waiters[waiter]
+        self._foreign_writes_seen = self._foreign_writes()
 
     async def close(self) -> None:
         """Do nothing: the records last as long as a handle to them does."""
@@ -210,7 +210,10 @@ class MemoryStore:
 
     def _wrote(self) -> None:
         self._own_writes += 1
-        self._shelf.wrote()
+        self._shelf.wrote(self)
+
+    def _foreign_writes(self) -> int:
+        return self._shelf.writes - self._own_writes
 
     def _bounds(self, prefix: str, after: str | None) -> tuple[int, int]:
         """Find the part of the keys that starts with `prefix`, above `after`."""

@@ -1,0 +1,51 @@
+"""The backends under the contract. To put another one under it, add a function to `BACKENDS`: nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.store.base import Store
+from engine.store.memory import MemoryStore, RunningClock
+from engine.store.open import open_store
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A fresh, empty store: `store` is one handle to it, `another()` makes one as another process would have.
+
+    `url` is what `open_store` opens in another process; empty when the records live in this one only.
+    """
+
+    store: Store
+    another: Callable[[], Awaitable[Store]]
+    url: str
+
+
+@asynccontextmanager
+async def memory(directory: Path) -> AsyncIterator[Backend]:
+    store = MemoryStore(RunningClock())
+
+    async def another() -> Store:
+        return store.peer()
+
+    yield Backend(store, another, "")
+
+
+@asynccontextmanager
+async def sqlite(directory: Path) -> AsyncIterator[Backend]:
+    url = f"sqlite://{directory / 'records.db'}"
+    async with AsyncExitStack() as stack:
+
+        async def another() -> Store:
+            store = open_store(url)
+            stack.push_async_callback(store.close)
+            return store
+
+        yield Backend(await another(), another, url)
+
+
+BACKENDS: dict[str, Callable[[Path], AbstractAsyncContextManager[Backend]]] = {"memory": memory, "sqlite": sqlite}
+IN_ONE_PROCESS = {"memory"}
