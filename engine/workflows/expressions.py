@@ -19,15 +19,19 @@ import msgspec
 from engine.errors import WaysideError
 from engine.workflows.definition import Expression, JsonValue, Template, WaitTask, canonical
 from engine.workflows.schema import check_schema
-from engine.workflows.templates import BadTemplate, reads, split
+from engine.workflows.templates import MAX_EXPRESSION_CHARACTERS, BadTemplate, reads, split
 
-MAX_EXPRESSION_CHARACTERS: Final = 4_096
 _SHOWN_CHARACTERS: Final = 80
 _LEAST: Final = -(2**63)
 _MOST: Final = 2**63 - 1
 _NUL: Final = "\0"
 _NUL_STAND_IN: Final = "\U0010fffe"  # a noncharacter: no text that people exchange holds it
-_FAULTS: Final = (RuntimeError, ValueError, TypeError, OverflowError)  # what the binding raises, RecursionError included
+_FAULTS: Final = (
+    RuntimeError,
+    ValueError,
+    TypeError,
+    OverflowError,
+)  # what the binding raises, RecursionError included
 
 _REASONS: Final = (
     ("NOT_FOUND", "it reads a name that is not there"),
@@ -35,6 +39,7 @@ _REASONS: Final = (
     ("divide by zero", "it divides by zero"),
     ("modulus by zero", "it divides by zero"),
     ("overflow", "a number is out of range"),
+    ("out of bounds", "a number or an index is out of range"),
     ("out of range", "a number or an index is out of range"),
     ("o matching overload", "it combines values of types that do not go together"),
     ("o such overload", "it combines values of types that do not go together"),
@@ -136,9 +141,7 @@ def render(template: Template, env: Mapping[str, object]) -> JsonValue:
 
 def render_text(template: str, env: Mapping[str, object]) -> str:
     """Fill a template in as text, also when it is one expression: numbers, true, null and objects as JSON writes them."""
-    return "".join(
-        part if isinstance(part, str) else _written(evaluate(part, env)) for part in _parts(template)
-    )
+    return "".join(part if isinstance(part, str) else _written(evaluate(part, env)) for part in _parts(template))
 
 
 def captured_schema(task: WaitTask, env: Mapping[str, object]) -> bytes | None:

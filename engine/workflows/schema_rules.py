@@ -180,8 +180,10 @@ def _check_work(checked: Checked) -> None:
     for _ in range(MAX_PAYLOAD_DEPTH + 1):
         here: dict[str, int] = {}
         for pointer in order:
-            here[pointer] = 1 + sum(here[other] for other in _in_place(checked, pointer)) + _descent(
-                checked.subschemas[pointer], pointer, below
+            here[pointer] = (
+                1
+                + sum(here[other] for other in _in_place(checked, pointer))
+                + _descent(checked.subschemas[pointer], pointer, below)
             )
         below = here
     if below[""] > MAX_SCHEMA_WORK:

@@ -10,6 +10,7 @@ from typing import Final
 
 from engine.workflows.definition import Expression
 
+MAX_EXPRESSION_CHARACTERS: Final = 4_096
 OPENING: Final = "${{"
 _CLOSING: Final = "}}"
 
@@ -57,15 +58,16 @@ def split(text: str) -> tuple[str | Expression, ...]:
 
 def _end(text: str, at: int) -> int:
     depth = 0
-    while at < len(text):
+    limit = min(len(text), at + MAX_EXPRESSION_CHARACTERS + len(_CLOSING))
+    while at < limit:
         if depth == 0 and text.startswith(_CLOSING, at):
             return at
-        token = _TOKEN.match(text, at)
+        token = _TOKEN.match(text, at, limit)
         assert token is not None, "any character is a token"
         depth += {"{": 1, "}": -1}.get(token.group(), 0)
         depth = max(depth, 0)
         at = token.end()
-    raise BadTemplate("${{ without its }}")
+    raise BadTemplate(f"${{{{ without its }}}} within {MAX_EXPRESSION_CHARACTERS} characters")
 
 
 def expressions_in(value: object) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -1,0 +1,32 @@
+"""Which topics a workflow may publish to: none that belongs to the gateway's own map."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# The first levels of the topic map. A command that went out on one would look like a signal, a request or an answer.
+RESERVED_LEVELS: Final = frozenset({"d", "signals", "runs", "get", "replies", "gateway", "status"})
+MAX_TOPIC_BYTES: Final = 1_024
+
+
+def topic_problem(topic: str, *, whole: bool = True) -> str:
+    """Say what forbids publishing to `topic`, "" if nothing does (MQTT 5.0, section 4.7).
+
+    With `whole` false, `topic` is only the literal beginning of one.
+    """
+    first, slash, _ = topic.partition("/")
+    if "+" in topic or "#" in topic:
+        return "a topic to publish to has no wildcards"
+    if any(character < " " or "\x7f" <= character <= "\x9f" for character in topic):
+        return "a topic has no control characters"
+    if topic.startswith("$"):
+        return "topics that begin with $ belong to the broker"
+    if first in RESERVED_LEVELS and (slash or whole):
+        return f"topics under {first}/ belong to the gateway"
+    if not whole:
+        return ""
+    if not topic:
+        return "a topic has at least one character"
+    if len(topic.encode(errors="replace")) > MAX_TOPIC_BYTES:
+        return f"a topic has at most {MAX_TOPIC_BYTES} bytes"
+    return ""
