@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from devices.model import Device
 from engine.clock import Source, derived_id
-from engine.errors import BadInput, NotFound, StoreUnavailable, WaysideError
+from engine.errors import BadInput, NotFound, StoreDamaged, StoreUnavailable, WaysideError
 from engine.names import is_name, is_record_id, is_signal_id
 from engine.payload import Payload, PayloadProblem, parse_payload
 from engine.results import Answer, NotDeclared, SignalRequest, Taken
@@ -24,8 +24,8 @@ from gateway.answers import (
     RateLimited,
     RetainedNotAllowed,
     RunStarted,
-    StoreAway,
     Stopping,
+    StoreAway,
     Unauthorized,
     WaitsListed,
     Words,
@@ -36,7 +36,7 @@ from gateway.auth import Authority, Principal
 from gateway.limits import Counted, DeviceLimits, Limited
 
 _SHORT_ID_DIGITS: Final = 16
-_NO_WAITS: Final = WaitsListed(())
+_AWAY: Final = frozenset({StoreUnavailable.code, StoreDamaged.code})
 
 
 class Addressed(Protocol):
@@ -321,8 +321,10 @@ class Deliver:
                 receipt, run = taken.id, where.run if where is not None else ""
             case RunStarted(run=run):
                 action = "run.requested"
-            case WaitsListed() | StoreAway() | Stopping():
-                # A list changes nothing; and a store that is away takes no event either.
+            case WaitsListed() | Stopping():
+                return False
+            case StoreAway() if why in _AWAY:
+                # It takes no event either.
                 return False
             case _:
                 action, result = f"{asked.action}.refused", words.error

@@ -1,0 +1,296 @@
+"""The MQTT door: what the listener asks of the application, in terms of `deliver`, grants and limits.
+
+It turns topics into requests and answers into replies and reason codes, and closes the connections of devices that are
+no longer allowed to have them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from devices.model import Device, Entry
+from devices.registry import Registry
+from engine.clock import Source
+from gateway import audit as log
+from gateway.answers import TITLES, BadTopic, RateLimited, Stopping, Words, mqtt_payload, mqtt_reason, say
+from gateway.auth import Authority, Principal, Rejected
+from gateway.deliver import Deliver, Delivered, Origin
+from gateway.limits import Allowed, DeviceLimits, Limited, Seldom
+from gateway.listener.port import (
+    Admitted,
+    Denied,
+    EndReason,
+    Handled,
+    Published,
+    RefusalReason,
+    Reply,
+    Unavailable,
+)
+from gateway.topics import (
+    OffMap,
+    RunTopic,
+    SignalTopic,
+    StatusTopic,
+    Topic,
+    WaitsTopic,
+    canonical,
+    is_own_replies,
+    parse_topic,
+    reply_topic,
+)
+
+OFF_MAP_ANSWER_SECONDS: Final = 60.0
+SIGNAL_ID_PROPERTY: Final = "signal-id"
+_ENDS_AS_USUAL: Final = frozenset({"disconnected", "closed", "keep_alive", "taken_over", "stopping"})
+
+
+class Connections(Protocol):
+    """As much of the listener as is needed to put a change into force."""
+
+    def close_device(self, device: str) -> int: ...
+
+    def recheck_device(self, device: str, who: Admitted) -> None: ...
+
+
+@dataclass(slots=True)
+class _Open:
+    """A device's connections, and the secrets that any of them was made with since there was none."""
+
+    connections: int = 0
+    secrets: set[int] = field(default_factory=set)
+
+
+class MqttDoor:
+    """The listener's `Application`. `attach` the listener once it exists; before that nothing is connected."""
+
+    def __init__(
+        self,
+        deliver: Deliver,
+        authority: Authority,
+        limits: DeviceLimits,
+        audit: log.Audit,
+        source: Source,
+    ) -> None:
+        self._deliver = deliver
+        self._authority = authority
+        self._limits = limits
+        self._audit = audit
+        self._source = source
+        self._off_map = Seldom(OFF_MAP_ANSWER_SECONDS)
+        self._open: dict[str, _Open] = {}
+        self._connections: Connections | None = None
+
+    def attach(self, connections: Connections, registry: Registry) -> None:
+        """Have changes of the registry reach the open connections."""
+        self._connections = connections
+        registry.watch(self._heard)
+
+    # -- connecting --------------------------------------------------------------------------------------------------
+
+    async def connect(
+        self,
+        *,
+        username: str | None,
+        password: bytes | None,
+        certificate_names: tuple[str, ...],  # noqa: ARG002 - a seam: certificates come with TLS
+        client_id: str,  # noqa: ARG002 - carries no authority
+        address: str,
+    ) -> Admitted | Denied:
+        """Authenticate a device; bans and rates count only against one that has proved who it is."""
+        who = await self._authority.device(username, password, address=address)
+        if isinstance(who, Rejected):
+            self._login_refused(who.reason, who.name, address)
+            return Denied(who.reason)
+        now = self._source.monotonic()
+        device = self._authority.standing(who)
+        if not isinstance(device, Device):
+            return Denied("bad_credentials")
+        match self._limits.take(who.id, "connects", now, device.limits):
+            case Allowed():
+                return Admitted(who.id, who)
+            case Limited(limit=limit, close=close):
+                banned = close or limit == "banned"
+                self._login_refused("banned" if banned else "rate", who.id, address)
+                return Denied("banned" if banned else "rate")
+
+    def connected(self, who: Admitted, client_id: str, address: str) -> None:  # noqa: ARG002
+        """Take note of a connection, and of the secret that it was made with."""
+        principal = _principal(who)
+        open_now = self._open.setdefault(who.device, _Open())
+        open_now.connections += 1
+        open_now.secrets.add(principal.secret)
+        self._authority.saw("device", who.device)
+        self._audit.add(log.Entry(action="login.accepted", principal=str(principal), door="mqtt", address=address))
+        if self._authority.standing(principal) is None:
+            # The credential ended between CONNECT and now.
+            self._close(who.device)
+
+    def disconnected(self, who: Admitted, client_id: str, address: str, reason: EndReason) -> None:  # noqa: ARG002
+        """Take note of a connection's end; one for an unusual reason is an event."""
+        principal = _principal(who)
+        self._authority.saw("device", who.device)
+        open_now = self._open[who.device]
+        open_now.connections -= 1
+        if not open_now.connections:
+            del self._open[who.device]
+        if reason not in _ENDS_AS_USUAL:
+            entry = log.Entry(
+                action="device.disconnected", result=reason, principal=str(principal), door="mqtt", address=address
+            )
+            self._audit.refuse(entry)
+
+    def refused(self, reason: RefusalReason, device: str, address: str) -> None:
+        """Take note of a CONNECT over one of the listener's own limits."""
+        self._login_refused(reason, device, address)
+
+    def will_dropped(self, who: Admitted, topic: str) -> None:  # noqa: ARG002 - a topic may hold anything
+        """Take note of a will that is not published."""
+        self._audit.refuse(log.Entry(action="device.will_dropped", principal=str(_principal(who)), door="mqtt"))
+
+    def presence(self, who: Admitted, payload: bytes) -> None:  # noqa: ARG002 - a payload is written nowhere
+        """Take note of a will on `status`."""
+        self._authority.saw("device", who.device)
+
+    def _login_refused(self, reason: str, name: str, address: str) -> None:
+        principal = f"device:{name or '?'}"
+        entry = log.Entry(action="login.refused", result=reason, principal=principal, door="mqtt", address=address)
+        self._audit.refuse(entry)
+
+    # -- subscribing -------------------------------------------------------------------------------------------------
+
+    def may_subscribe(self, who: Admitted, topic_filter: str) -> bool:
+        """Allow a device its own replies and what its `listen` grants cover, as they are now."""
+        principal = _principal(who)
+        if is_own_replies(topic_filter, who.device):
+            return self._authority.standing(principal) is not None
+        return self._authority.may_listen(principal, topic_filter)
+
+    # -- publishing --------------------------------------------------------------------------------------------------
+
+    async def publish(self, who: Admitted, message: Published, *, address: str) -> Handled:
+        """Decide a PUBLISH; raises `Unavailable` when nothing durable was decided."""
+        about = _addressed(parse_topic(message.topic, who.device), message)
+        match about:
+            case SignalTopic() | RunTopic() | WaitsTopic():
+                delivered = await self._ask(_principal(who), about, message, address)
+                return self._handled(who, about, message, delivered)
+            case StatusTopic():
+                self._authority.saw("device", who.device)
+                return Handled()
+            case OffMap():
+                return self._answer_off_map(who, about, message, address)
+
+    async def _ask(
+        self, principal: Principal, about: SignalTopic | RunTopic | WaitsTopic, message: Published, address: str
+    ) -> Delivered:
+        origin = Origin(door="mqtt", address=address)
+        raw, retained = message.payload, message.retain
+        match about:
+            case SignalTopic(workflow=workflow, key=key, signal_id=signal_id):
+                return await self._deliver.signal(
+                    principal, origin, workflow=workflow, key=key, raw=raw, signal_id=signal_id, retained=retained
+                )
+            case RunTopic(workflow=workflow, signal_id=signal_id):
+                return await self._deliver.start_run(
+                    principal, origin, workflow=workflow, raw=raw, signal_id=signal_id, retained=retained
+                )
+            case WaitsTopic(workflow=workflow):
+                return await self._deliver.waits(principal, origin, workflow=workflow, raw=raw)
+
+    def _handled(self, who: Admitted, about: Topic, message: Published, delivered: Delivered) -> Handled:
+        if delivered.words.code == 503:
+            # MQTT has no words for it: the connection is closed unacknowledged, and the device sends again.
+            raise Unavailable(stopping=isinstance(delivered.answer, Stopping))
+        if delivered.close:
+            self._close(who.device)
+        replies = (_reply(who, about, message, delivered.words, delivered.id),) if delivered.answer_it else ()
+        return _acknowledge(delivered.words, replies)
+
+    def _answer_off_map(self, who: Admitted, about: OffMap, message: Published, address: str) -> Handled:
+        """Drop a PUBLISH that means nothing here, and say so at most once a minute."""
+        answer = self._within_rate(who) or BadTopic(about.hint)
+        words = say(answer, reader=False)
+        entry = log.Entry(
+            action="topic.refused",
+            result=words.error,
+            principal=str(_principal(who)),
+            door="mqtt",
+            address=address,
+            bytes=len(message.payload),
+        )
+        self._audit.refuse(entry)
+        due = isinstance(answer, BadTopic) and self._off_map.due(who.device, self._source.monotonic())
+        return _acknowledge(words, (_reply(who, about, message, words, "-"),) if due else ())
+
+    def _within_rate(self, who: Admitted) -> RateLimited | None:
+        """Count a PUBLISH off the map as a signal: a flood of them is one all the same."""
+        device = self._authority.standing(_principal(who))
+        if not isinstance(device, Device):
+            return None
+        match self._limits.take(who.device, "signals", self._source.monotonic(), device.limits):
+            case Allowed():
+                return None
+            case Limited(limit=limit, retry_after_seconds=seconds, close=close):
+                if close:
+                    self._close(who.device)
+                return RateLimited(limit=limit, retry_after_seconds=seconds)
+
+    # -- changes of the registry ---------------------------------------------------------------------------------------
+
+    def _heard(self, before: Entry | None, after: Entry | None) -> None:
+        entry = after or before
+        if not isinstance(entry, Device):
+            return
+        name = entry.name
+        if not isinstance(after, Device) or not after.active:
+            self._close(name)
+            return
+        live = {secret.since for secret in after.secrets}
+        open_now = self._open.get(name)
+        if not live or (open_now is not None and not open_now.secrets <= live):
+            self._close(name)
+            return
+        if isinstance(before, Device) and before.limits != after.limits:
+            self._limits.forget(name)
+        if self._connections is not None and (not isinstance(before, Device) or before.grants != after.grants):
+            self._connections.recheck_device(name, Admitted(name, Principal("device", name, max(live))))
+
+    def _close(self, device: str) -> None:
+        if self._connections is not None:
+            self._connections.close_device(device)
+
+
+def _principal(who: Admitted) -> Principal:
+    assert isinstance(who.principal, Principal)
+    return who.principal
+
+
+def _addressed(about: Topic, message: Published) -> Topic:
+    """Add the signal id that MQTT 5 carries as a user property; two different ids are none."""
+    if not isinstance(about, SignalTopic):
+        return about
+    ids = {value for name, value in message.user_properties if name == SIGNAL_ID_PROPERTY}
+    if about.signal_id is not None:
+        ids.add(about.signal_id)
+    if len(ids) > 1:
+        return OffMap("one signal id: in the topic or as the user property signal-id")
+    return SignalTopic(about.workflow, about.key, next(iter(ids), None))
+
+
+def _reply(who: Admitted, about: Topic, message: Published, words: Words, request_id: str) -> Reply:
+    topic = reply_topic(about, accepted=words.ok)
+    given = message.response_topic
+    response = given if given is not None and is_own_replies(given, who.device) else None
+    correlation = message.correlation_data
+    payload = mqtt_payload(
+        words,
+        request_id,
+        topic=response or canonical(who.device, topic),
+        correlation_bytes=len(correlation) if correlation else 0,
+    )
+    return Reply(topic, payload, correlation_data=correlation, response_topic=response)
+
+
+def _acknowledge(words: Words, replies: tuple[Reply, ...]) -> Handled:
+    return Handled(replies, mqtt_reason(words), TITLES[words.error] if words.error else "")
