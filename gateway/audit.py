@@ -34,7 +34,7 @@ MAX_FLOODS: Final = 1_000
 MAX_WAITING: Final = 20_000
 BATCH: Final = 500
 _UNCLEAR: Final = "?"
-_FAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
+FAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
 # No quote, brace, space or other character that JSON is made of: a payload does not fit into any of these.
 _WORD: Final = re.compile(r"[A-Za-z0-9_.:*/+#?-]{0,96}")
@@ -280,7 +280,7 @@ class Audit:
                 self._heard(record)
 
     async def _number(self) -> None:
-        today = (await self._store.now(until=_FAR)).strftime("%Y%m%d")
+        today = (await self._store.now(until=FAR)).strftime("%Y%m%d")
         self._day = max(self._day, today)
         for _ in range(min(BATCH, len(self._waiting))):
             entry = self._waiting.popleft()
