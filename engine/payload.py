@@ -141,11 +141,12 @@ def _explain(raw: bytes) -> str:
         return "not JSON: starts with a byte order mark"
     try:
         text = raw.decode()
-        if not text.strip(_BLANK):
-            return "not JSON: empty"
-        json.dumps(json.loads(text, parse_constant=_constant), ensure_ascii=False, allow_nan=False).encode()
     except UnicodeDecodeError as error:
         return f"not UTF-8 at byte {error.start}"
+    if not text.strip(_BLANK):
+        return "not JSON: empty"
+    try:
+        json.dumps(json.loads(text, parse_constant=_constant), ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
         return "a lone surrogate"
     except json.JSONDecodeError as error:

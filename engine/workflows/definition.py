@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-JsonValue: TypeAlias = "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 Template: TypeAlias = JsonValue
 
 Condition = Literal["succeeded", "failed", "completed", "always", "skipped"]

@@ -1,8 +1,8 @@
 """A YAML text as plain JSON values, with the line that each came from.
 
-YAML 1.2's core schema: `on` and `yes` are strings, and so is every quoted scalar. What JSON does not have is refused, as
-are repeated names, tags, and aliases that would make the document larger than MAX_NODES. The parser is libyaml's where
-PyYAML was built with it; values are built here from its events, so that depth and size are bounded on the way.
+YAML 1.2's core schema: `on` and `yes` are strings, and so is every quoted scalar. What JSON does not have is refused,
+as are repeated names, tags, and aliases that would make the document larger than MAX_NODES. The parser is libyaml's
+where PyYAML was built with it; values are built here from its events, so that depth and size are bounded on the way.
 """
 
 from __future__ import annotations
@@ -65,13 +65,20 @@ def read_yaml(text: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         message = " ".join(part for part in (error.context, error.problem) if part)
-        document.problems = [Problem("", "", mark.line + 1 if mark else 1, f"not YAML: {message}", "")]
+        line = mark.line + 1 if mark else 1
+        document.problems = [Problem("", "", line, f"not YAML: {message}", _quotes(text, line))]
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         document.problems = [Problem("", "", line, f"not YAML: {error.reason}", "")]
     except _Stop as stop:
         document.problems = [stop.problem]
     return document
+
+
+def _quotes(text: str, line: int) -> str:
+    """Suggest what most often mends a line with an expression: YAML reads `: ` and ` #` in it for itself."""
+    lines = text.splitlines()
+    return "put the whole ${{ … }} in quotes" if "${{" in "".join(lines[line - 1 : line]) else ""
 
 
 def child(pointer: str, name: str | int) -> str:

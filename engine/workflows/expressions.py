@@ -140,7 +140,7 @@ def render(template: Template, env: Mapping[str, object]) -> JsonValue:
 
 
 def render_text(template: str, env: Mapping[str, object]) -> str:
-    """Fill a template in as text, also when it is one expression: numbers, true, null and objects as JSON writes them."""
+    """Fill a template in as text, also when it is one expression: other values as JSON writes them."""
     return "".join(part if isinstance(part, str) else _written(evaluate(part, env)) for part in _parts(template))
 
 

@@ -1,7 +1,7 @@
 """The directory of definitions, and which of them are in force.
 
-One file holds one workflow. A broken edit keeps the version that was good, a broken file hides no other, and of two files
-with one name the first that was loaded is in force. Reads happen in `reload` only; `get` looks into memory.
+One file holds one workflow. A broken edit keeps the version that was good, a broken file hides no other, and of two
+files with one name the first that was loaded is in force. Reads happen in `reload` only; `get` looks into memory.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ ChangeKind = Literal["added", "changed", "removed", "broken", "mended"]
 class Change:
     """What a reload found different.
 
-    `broken`: the file has problems now (other ones than before, if it was broken); if a good version of it was in force,
-    it stays so. `mended`: it has none any more. `workflow` is "" for a broken file that never gave one.
+    `broken`: the file has problems now (other ones, if it was broken before); a good version of it that was in
+    force stays so. `mended`: it has none any more. `workflow` is "" for a broken file that never gave one.
     """
 
     kind: ChangeKind
@@ -126,15 +126,9 @@ class Catalog:
         try:
             with (self.directory / name).open("rb") as stream:
                 content = stream.read(MAX_DEFINITION_BYTES + 1)
-            text = content.decode("utf-8-sig")
         except OSError as error:
             file.stamp, file.confirmed, file.content = None, False, None
             file.problems = [Problem("", "", 0, f"the file cannot be read: {error.strerror}", "")]
-            return
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            file.stamp, file.confirmed, file.content = stamp, file.stamp == stamp, None
-            file.problems = [Problem("", "", line, "not UTF-8", "")]
             return
         # The same bytes under the same stamp twice: whatever was written within one tick of the clock has been seen.
         same = content == file.content
@@ -142,7 +136,7 @@ class Catalog:
         file.stamp, file.content = stamp, content
         if same:
             return
-        loaded = load_text(text, name)
+        loaded = _load(content, name)
         if isinstance(loaded, Definition):
             file.good, file.problems = loaded, []
         else:
@@ -182,6 +176,13 @@ class Catalog:
             elif had and not problems:
                 changes.append(Change("mended", workflow, filename))
         return changes
+
+
+def _load(content: bytes, filename: str) -> Definition | list[Problem]:
+    try:
+        return load_text(content.decode("utf-8-sig"), filename)
+    except UnicodeDecodeError as error:
+        return [Problem("", "", content.count(b"\n", 0, error.start) + 1, "not UTF-8", "")]
 
 
 def _stamp(entry: os.DirEntry[str]) -> _Stamp | None:

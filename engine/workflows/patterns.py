@@ -123,14 +123,13 @@ class _Parser:
         return f"(?:{text})", atoms
 
     def _repeat(self) -> tuple[str, int]:
-        match self._peek():
-            case "*" | "+" | "?" as sign:
-                self.at += 1
-                text, factor = sign, 1
-            case "{":
-                text, factor = self._counted()
-            case _:
-                return "", 1
+        text, factor = self._peek(), 1
+        if text == "{":
+            text, factor = self._counted()
+        elif text in {"*", "+", "?"}:
+            self.at += 1
+        else:
+            return "", 1
         if self._peek() == "?":
             self.at += 1  # a lazy repeat finds a match where a greedy one does
         if self._peek() in set("*+?{"):
@@ -225,4 +224,4 @@ def _single(written: str) -> str:
 
 
 def _is_count(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 4  # noqa: PLR2004
+    return text.isascii() and text.isdigit() and len(text) <= 4

@@ -60,7 +60,7 @@ class Node:
         return Node(self.value, self.pointer, self.findings, step)
 
     def members(self, what: str, known: Iterable[str], required: Iterable[str] = ()) -> dict[str, Node]:
-        """Read an object with `known` members. An optional one left empty counts as absent, except `payload`, `body`."""
+        """Read an object with `known` members. An optional one left empty is absent, except `payload`, `body`."""
         if not isinstance(self.value, dict):
             self.refuse(f"{what} must have members, such as {', '.join(required) or next(iter(known))}")
             return {}

@@ -65,7 +65,7 @@ class Checked:
 
 
 def check(schema: object, *, template: bool = False) -> Checked:
-    """Check a schema; pointers are relative to it. In a `template`, values may be expressions and are left for later."""
+    """Check a schema; pointers are relative to it. In a `template`, values that are expressions are left for later."""
     checked = Checked()
     _walk(schema, "", checked, template=template)
     if not checked.problems:

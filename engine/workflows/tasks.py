@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from typing import Final, cast
@@ -71,9 +72,9 @@ def read_schema(node: Node, *, wait: bool) -> tuple[bytes | None, Template]:
 
 def _takes_objects(schema: JsonValue) -> bool:
     kind = schema.get("type", "object") if isinstance(schema, dict) else "object"
-    return (
-        kind == "object" or (isinstance(kind, list) and "object" in kind) or (isinstance(kind, str) and OPENING in kind)
-    )
+    if isinstance(kind, str):
+        return kind == "object" or OPENING in kind
+    return not isinstance(kind, list) or "object" in kind
 
 
 def _wait(node: Node) -> Task:
@@ -102,15 +103,7 @@ def _wait(node: Node) -> Task:
 
 def _refuse_reading_schema(schema: Node) -> None:
     for path, text in expressions_in(schema.value):
-        try:
-            used = [
-                f"{r.root}.{r.name or '*'}"
-                for part in split(text)
-                if isinstance(part, Expression)
-                for r in reads(part.text)
-            ]
-        except BadTemplate:
-            used = []
+        used = _read_by(text)
         pointer = schema.pointer
         for step in path:
             pointer = child(pointer, step)
@@ -121,6 +114,14 @@ def _refuse_reading_schema(schema: Node) -> None:
             hint="write the values themselves, or remove acceptEarly",
             step=schema.step,
         )
+
+
+def _read_by(text: str) -> list[str]:
+    try:
+        expressions = [part.text for part in split(text) if isinstance(part, Expression)]
+    except BadTemplate:
+        return []
+    return [f"{read.root}.{read.name or '*'}" for expression in expressions for read in reads(expression)]
 
 
 def _choice(members: dict[str, Node], name: str, options: tuple[str, ...]) -> str:
@@ -222,10 +223,10 @@ def _refuse_shell_text(node: Node, arguments: list[str]) -> None:
     """Refuse `sh -c "… ${{ … }} …"`: a payload would be read as commands."""
     if arguments[0].rpartition("/")[2] not in _SHELLS:
         return
-    for option, text in zip(arguments[1:], arguments[2:], strict=False):
+    for option, text in itertools.pairwise(arguments[1:]):
         if not option.startswith("-"):
             return
-        if option.endswith("c") and OPENING in text:
+        if "c" in option and OPENING in text:
             hint = 'pass it as an argument: [sh, -c, \'echo "$1"\', sh, "${{ … }}"]'
             node.refuse("an expression in a shell's commands would let a payload write commands", hint)
             return
