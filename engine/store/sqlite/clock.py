@@ -21,6 +21,7 @@ from engine.clock import SystemSource, wall_clock
 from engine.errors import StoreDamaged
 from engine.store.sqlite.faults import foreign_boot
 
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -65,7 +66,7 @@ class SystemHostClock:
 
     def boot(self) -> str:
         try:
-            boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+            boot = _BOOT_ID.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
             return ""
         try:
