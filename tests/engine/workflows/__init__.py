@@ -1,0 +1,1 @@
+"""Tests of what a workflow says: documents, definitions, schemas, expressions."""
