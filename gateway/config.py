@@ -25,7 +25,7 @@ PREFIX: Final = "WAYSIDE_"
 FILE_NAME: Final = "wayside.toml"
 # Variables of the command line and of the file's own place; they are no settings of the gateway.
 CLIENT_VARIABLES: Final = frozenset(
-    {"WAYSIDE_SERVER", "WAYSIDE_TOKEN", "WAYSIDE_CONFIG", "WAYSIDE_DEBUG", "WAYSIDE_PYTHON"}
+    PREFIX + name for name in ("SERVER", "TOKEN", "TOKEN_FILE", "CONFIG", "DEBUG", "PYTHON")
 )
 SECRETS: Final = frozenset({("store",)})
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -92,18 +92,17 @@ class EngineTable(_Table):
     """`[engine]`: the sweep, and how long ended runs are kept (0: until somebody removes them)."""
 
     sweep_interval: Annotated[Seconds, Field(ge=0.1, le=300)] = limits.SWEEP_INTERVAL_SECONDS
-    heartbeat: Annotated[Seconds, Field(ge=0.5, le=60)] = limits.HEARTBEAT_SECONDS
-    stale_after: Annotated[Seconds, Field(ge=1, le=3600)] = limits.STALE_AFTER_SECONDS
-    removal_grace: Annotated[Seconds, Field(ge=180, le=86_400)] = limits.REMOVAL_GRACE_SECONDS
+    heartbeat: Annotated[Seconds, Field(ge=0.5, le=limits.STALE_AFTER_SECONDS / 2)] = limits.HEARTBEAT_SECONDS
     retention: Annotated[Seconds, Field(ge=0)] = 0.0
     stop_grace: Annotated[Seconds, Field(ge=0, le=300)] = 10.0
 
 
-class MqttTable(_Table):
-    """`[listener]`: bounds of the MQTT door."""
+class ListenerTable(_Table):
+    """`[listener]`: bounds of the MQTT door as a whole."""
 
-    max_connections: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000
+    max_connections: Annotated[int, Field(ge=1, le=1_000_000)] = 12_000
     connects_per_second: Annotated[float, Field(gt=0, le=100_000)] = 500.0
+    connects_burst: Annotated[int, Field(ge=1, le=1_000_000)] = 2_000
 
 
 class LimitsTable(_Table):
@@ -137,7 +136,7 @@ class Settings(_Table):
     http_hosts: tuple[str, ...] = ()
     allow_plaintext: bool = False
     engine: EngineTable = EngineTable()
-    listener: MqttTable = MqttTable()
+    listener: ListenerTable = ListenerTable()
     limits: LimitsTable = LimitsTable()
     log: LogTable = LogTable()
 
@@ -147,7 +146,7 @@ class Settings(_Table):
 
     @property
     def store_url(self) -> str:
-        return self.store or f"sqlite:///{self.data / 'wayside.db'}"
+        return self.store or str(self.data / "wayside.db")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +169,8 @@ class Loaded:
 
 def default_data(environment: Mapping[str, str]) -> Path:
     """Name the data directory when none is given: the user's own, the same from wherever a command is run."""
-    base = environment.get("XDG_DATA_HOME") or os.path.join(environment.get("HOME", "."), ".local", "share")
-    return Path(base) / "wayside"
+    base = environment.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path(environment.get("HOME", ".")) / ".local" / "share") / "wayside"
 
 
 def load(
@@ -208,7 +207,7 @@ def load(
 
 def _from_environment(environment: Mapping[str, str], problems: list[str]) -> Iterator[Value]:
     for name in sorted(environment):
-        if not name.startswith(PREFIX) or name in CLIENT_VARIABLES or name == PREFIX + "TOKEN_FILE":
+        if not name.startswith(PREFIX) or name in CLIENT_VARIABLES:
             continue
         path = tuple(name.removeprefix(PREFIX).lower().split("__"))
         if path[-1].endswith("_file") and (plain := (*path[:-1], path[-1].removesuffix("_file"))) in SECRETS:
@@ -304,10 +303,6 @@ def _check(layers: list[Value]) -> tuple[Settings | None, list[str]]:
     except ValidationError as fault:
         wrong = fault.errors(include_input=False, include_url=False)
         return None, [*(_in_words(e["loc"], e["msg"], origins) for e in wrong), *problems]
-    if settings.engine.stale_after < 2 * settings.engine.heartbeat:
-        problems.append(
-            f"{origins.get(('engine', 'stale_after'), 'default')}: engine.stale_after must be at least twice engine.heartbeat"
-        )
     return settings, problems
 
 
@@ -323,8 +318,9 @@ def _exposed(merged: Mapping[str, object], origins: Mapping[tuple[str, ...], str
             continue  # said by the check of the setting itself
         if not address.loopback:
             problems.append(
-                f"{origins[(name,)]}: {name}: {address} can be reached from other machines, and without TLS anybody on the way "
-                "reads tokens and signals; use 127.0.0.1, or say allow_plaintext = true (--allow-plaintext)"
+                f"{origins[(name,)]}: {name}: {address} can be reached from other machines, and without TLS "
+                "anybody on the way reads tokens and signals; use 127.0.0.1, or say allow_plaintext = true "
+                "(--allow-plaintext)"
             )
     return problems
 

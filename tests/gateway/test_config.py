@@ -39,7 +39,7 @@ def test_defaults_are_the_loopback_and_the_usual_ports(tmp_path: Path) -> None:
     assert settings.mqtt == Address("127.0.0.1", 1883)
     assert settings.http == Address("127.0.0.1", 8080)
     assert settings.data == tmp_path / ".local" / "share" / "wayside"
-    assert settings.store_url == f"sqlite:///{settings.data}/wayside.db"
+    assert settings.store_url == f"{settings.data}/wayside.db"
     assert settings.workflow_directory == settings.data / "workflows"
 
 
