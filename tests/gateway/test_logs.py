@@ -67,7 +67,7 @@ def test_an_exception_is_written_as_its_kind_and_place_without_its_words(*, cons
     stream = io.StringIO()
     logs.configure(console=console, stream=stream)
     try:
-        raise ValueError(f"cannot read {MARKER}")
+        int(MARKER)
     except ValueError:
         logs.get_logger("engine").exception("step failed")
     assert MARKER not in stream.getvalue()
@@ -79,7 +79,7 @@ def test_a_library_line_keeps_its_template_and_loses_its_arguments() -> None:
     stream = io.StringIO()
     logs.configure(console=False, stream=stream)
     try:
-        raise ValueError(MARKER)
+        int(MARKER)
     except ValueError:
         logging.getLogger("uvicorn.error").exception("Exception in %s", MARKER)
     (line,) = lines(stream)

@@ -1,0 +1,294 @@
+"""The composition root: what a gateway is made of, in which order it starts, and how it stops. Start reading here.
+
+`compose` puts the parts of one instance together, for `serve` and, without doors, for a command that acts on a store
+that no gateway serves. `serve` adds the doors, the tasks that keep following, and the way out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from devices.model import Rate
+from devices.registry import Registry
+from engine.clock import Source, SystemSource
+from engine.errors import BadInput, StoreUnavailable, WaysideError
+from engine.events import EngineEvent
+from engine.service import Engine, EngineSettings
+from engine.store.open import open_store
+from engine.workflows.loading import Catalog, Change
+from gateway import data, logs
+from gateway.audit import Audit
+from gateway.auth import Authority
+from gateway.config import Address, LimitsTable, Loaded, Settings
+from gateway.deliver import Deliver
+from gateway.http.front import Front
+from gateway.http.server import Server, bind, bound_to
+from gateway.limits import DeviceLimits, Rates
+from gateway.listener.limits import ListenerLimits
+from gateway.listener.server import Listener
+from gateway.mqtt_door import MqttDoor
+from gateway.outbox import Outbox
+from gateway.presence import Presence, announce
+from gateway.services import Services
+
+CATALOG_SECONDS: Final = 1.0
+STORE_PATIENCE_SECONDS: Final = 2.0
+LATE_SWEEPS: Final = 4
+FORCED_EXIT_STATUS: Final = 3
+
+_log = logs.get_logger("gateway")
+
+
+class _Relay:
+    """The engine's observer: it exists before the audit log, which is named after the engine's instance."""
+
+    def __init__(self) -> None:
+        self.audit: Audit | None = None
+
+    def note(self, event: EngineEvent) -> None:
+        if self.audit is not None:
+            self.audit.note(event)
+
+
+@contextlib.asynccontextmanager
+async def compose(settings: Settings, *, sweeps: bool = True) -> AsyncIterator[Services]:
+    """Put one instance's parts together over the store; let go of everything at the end.
+
+    Without `sweeps` it drives only the runs that it is asked about, as a single command should. Raises
+    `WaysideError` for a directory or a store that cannot be used.
+    """
+    data.prepare(settings.data, settings.workflow_directory)
+    source = SystemSource()
+    store = open_store(settings.store_url)
+    try:
+        catalog = Catalog(settings.workflow_directory)
+        _tell(catalog.reload())
+        relay, outbox = _Relay(), Outbox(store, source)
+        engine = Engine(
+            store,
+            catalog,
+            observer=relay,
+            publisher=outbox,
+            source=source,
+            settings=_engine_settings(settings, sweeps=sweeps),
+            locks=settings.data / data.LOCKS,
+        )
+        audit = Audit(store, engine.instance, source, heard=lambda _: _carry_head(engine, audit))
+        relay.audit = audit
+        registry = Registry(store, source, noted=audit.revised)
+        async with engine:
+            await registry.load()
+            await data.ensure_admin(registry, settings.data)
+            yield _services(settings, source, engine, registry, audit, outbox)
+        await audit.close()
+    finally:
+        await store.close()
+
+
+def _carry_head(engine: Engine, audit: Audit) -> None:
+    engine.audit_head = audit.head
+
+
+def _services(  # noqa: PLR0917  each of another type
+    settings: Settings, source: Source, engine: Engine, registry: Registry, audit: Audit, outbox: Outbox
+) -> Services:
+    authority = Authority(registry, source)
+    limits = DeviceLimits(_rates(settings.limits))
+    return Services(
+        settings=settings,
+        source=source,
+        engine=engine,
+        registry=registry,
+        authority=authority,
+        limits=limits,
+        deliver=Deliver(engine, authority, limits, audit, source),
+        audit=audit,
+        outbox=outbox,
+    )
+
+
+def _engine_settings(settings: Settings, *, sweeps: bool) -> EngineSettings:
+    table = settings.engine
+    return EngineSettings(
+        sweep_interval_seconds=table.sweep_interval,
+        heartbeat_seconds=table.heartbeat,
+        retention_seconds=table.retention or None,
+        stop_grace_seconds=table.stop_grace,
+        sweeps=sweeps,
+    )
+
+
+def _rates(table: LimitsTable) -> Rates:
+    return Rates(
+        signals=Rate(per_second=table.signals_per_second, burst=table.signals_burst),
+        runs=Rate(per_second=table.runs_per_second, burst=table.runs_burst),
+        reads=Rate(per_second=table.reads_per_second, burst=table.reads_burst),
+        connects=Rate(per_second=table.connects_per_second, burst=table.connects_burst),
+    )
+
+
+def _tell(changes: list[Change]) -> None:
+    """Say in the log which definitions came, went or broke."""
+    for change in changes:
+        if change.kind == "broken":
+            first = change.problems[0] if change.problems else None
+            line = first.line if first else 0
+            _log.warning("workflow broken", file=change.filename, workflow=change.workflow, line=line)
+        else:
+            _log.info(f"workflow {change.kind}", file=change.filename, workflow=change.workflow)
+
+
+# -- serving -------------------------------------------------------------------------------------------------------
+
+
+async def serve(loaded: Loaded, *, ready: Callable[[Presence], None]) -> int:
+    """Run a gateway until SIGTERM or SIGINT; return the exit status. `ready` is told once every door is open."""
+    settings = loaded.settings
+    os.umask(0o077)
+    console = settings.log.format == "console" or (settings.log.format == "auto" and sys.stderr.isatty())
+    logs.configure(level=settings.log.level, console=console)
+    for warning in loaded.warnings:
+        _log.warning(warning)
+    async with compose(settings) as services:
+        if data.exposed(settings.data):
+            _log.warning("others can read the data directory; chmod 700 it", directory=settings.data)
+        await _Gateway(services).run(ready)
+    _log.info("stopped")
+    return 0
+
+
+class _Gateway:
+    """The doors of one instance and the tasks beside them."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._settings = services.settings
+        door = MqttDoor(services.deliver, services.authority, services.limits, services.audit, services.source)
+        table = self._settings.listener
+        limits = ListenerLimits(
+            max_connections=table.max_connections,
+            connects_per_second=table.connects_per_second,
+            connects_burst=table.connects_burst,
+        )
+        self._listener = Listener(door, limits, services.source)
+        door.attach(self._listener, services.registry)
+        services.outbox.attach(self._listener)
+        services.connections_of = self._connections_of
+        front = Front(self._application, hosts=self._settings.http_hosts, not_ready=self._not_ready)
+        self._front = front
+        self._http = Server(front, grace_seconds=self._settings.engine.stop_grace)
+        self._stop = asyncio.Event()
+        self._listening = False
+
+    async def run(self, ready: Callable[[Presence], None]) -> None:
+        """Open the doors, MQTT last, and close them again when a signal says so."""
+        services, socket = self._services, bind(self._settings.http)
+        await services.outbox.start()
+        self._take_signals()
+        try:
+            async with asyncio.TaskGroup() as group:
+                following = [
+                    group.create_task(services.registry.follow(), name="registry"),
+                    group.create_task(services.audit.run(), name="audit"),
+                    group.create_task(services.outbox.follow(), name="outbox"),
+                    group.create_task(self._follow_catalog(), name="catalog"),
+                ]
+                group.create_task(self._http.serve([socket]), name="http")
+                await self._http.ready.wait()
+                presence = await self._open_mqtt(bound_to(socket))
+                with announce(self._settings.data, presence):
+                    _settle_memory()
+                    group.create_task(self._front.start(), name="http application")
+                    ready(presence)
+                    await self._stop.wait()
+                await self._close_doors()
+                for task in following:
+                    task.cancel()
+        finally:
+            socket.close()
+
+    async def _open_mqtt(self, http: str) -> Presence:
+        """Open the last door: a device that gets in finds everything behind it at work."""
+        address = self._settings.mqtt
+        try:
+            host, port = await self._listener.start_tcp(address.host, address.port)
+        except OSError as fault:
+            raise BadInput(
+                f"MQTT cannot listen on {address} ({fault.strerror})",
+                hint="another program may have the port: choose one with --mqtt HOST:PORT (port 0 takes a free one)",
+            ) from None
+        self._listening = True
+        mqtt = str(Address(host, port))
+        self._services.doors.update(mqtt=mqtt, http=http)
+        return Presence(instance=self._services.engine.instance, pid=os.getpid(), mqtt=mqtt, http=http)
+
+    async def _close_doors(self) -> None:
+        """Take nothing more, and finish what is in flight."""
+        _log.info("stopping")
+        self._listening = False
+        self._services.stopping.set()
+        self._http.stop()
+        await self._listener.stop(self._settings.engine.stop_grace)
+        self._services.deliver.stop()
+
+    def _application(self) -> object:
+        from gateway.http.app import create_app  # noqa: PLC0415  half of a start's time; see Front
+
+        return create_app(self._services)
+
+    async def _follow_catalog(self) -> None:
+        """Take up edits of definitions: a few microseconds a second while there are none."""
+        while True:
+            await asyncio.sleep(CATALOG_SECONDS)
+            _tell(self._services.engine.catalog.reload())
+
+    def _connections_of(self, device: str) -> int:
+        return sum(1 for connection in self._listener.connections() if connection.device == device)
+
+    async def _not_ready(self) -> list[str]:
+        """Name what is missing for taking signals: the listener, the store, a sweep on time."""
+        missing = [] if self._listening else ["listener"]
+        engine = self._services.engine
+        try:
+            await asyncio.wait_for(engine.store.now(), STORE_PATIENCE_SECONDS)
+        except (TimeoutError, StoreUnavailable):
+            missing.append("store")
+        late = LATE_SWEEPS * engine.settings.sweep_interval_seconds
+        if engine.swept_at is None or self._services.source.monotonic() - engine.swept_at > late:
+            missing.append("sweep")
+        return missing
+
+    # -- signals -----------------------------------------------------------------------------------------------------
+
+    def _take_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._asked_to_stop)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+
+    def _asked_to_stop(self) -> None:
+        if self._stop.is_set():
+            # The second time: at once. What was acknowledged is on the disk.
+            os._exit(FORCED_EXIT_STATUS)
+        self._stop.set()
+
+    def _reload(self) -> None:
+        _tell(self._services.engine.catalog.reload())
+        _log.info("definitions reread; settings of the file take a restart")
+
+
+def _settle_memory() -> None:
+    """Collect once, and exempt what the start has made from later collections."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+__all__ = ["Presence", "WaysideError", "compose", "serve"]

@@ -1,0 +1,226 @@
+"""How a command reaches a gateway: over the network, or, when none serves the data directory, the same API in-process.
+
+Every command speaks HTTP. `--server` names a gateway; else the one that serves the data directory is found there; else
+the application is composed over the store in this very process, without a port. The answers are the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from engine.errors import BadInput, NotFound, WaysideError
+from gateway.cli.invocation import Invocation, current
+
+if TYPE_CHECKING:
+    import httpx
+
+    from gateway.config import Settings
+
+TIMEOUT_SECONDS: Final = 30.0
+FOLLOW_SECONDS: Final = 20
+FINISHED: Final = frozenset({"succeeded", "failed", "cancelled"})
+_HINTS: Final[Mapping[str, str]] = {
+    "unauthorized": "the token is not one of this gateway's; see --token-file and WAYSIDE_TOKEN",
+    "no_open_wait": "start the run first, or give its step acceptEarly; `wayside waits` lists what is open",
+    "rate_limited": "send more slowly, or try again after the time that is named",
+    "store_unavailable": "look at the disk and at `wayside doctor`, then try again",
+    "stopping": "the gateway is stopping; try again",
+    "contended": "try again",
+}
+
+
+class Refused(WaysideError):
+    """The gateway refused what was asked; `document` is its answer."""
+
+    def __init__(self, status: int, document: Mapping[str, Any]) -> None:
+        problems = tuple(_problem_line(p) for p in document.get("problems") or ())
+        self.error = str(document.get("error") or document.get("title") or f"HTTP {status}")
+        super().__init__(
+            str(document.get("detail") or self.error.replace("_", " ")),
+            hint=str(document.get("hint") or _HINTS.get(self.error, "")),
+        )
+        self.status, self.document, self.problems = status, dict(document), problems
+
+
+def _problem_line(problem: object) -> str:
+    if not isinstance(problem, Mapping):
+        return str(problem)
+    where = str(problem.get("pointer") or "/")
+    return f"{where}: {problem.get('message') or problem.get('rule') or 'wrong'}"
+
+
+@dataclass(slots=True)
+class Client:
+    """The HTTP API of one gateway. `local`: there is no gateway behind it but this process."""
+
+    http: httpx.AsyncClient
+    local: bool
+
+    async def get(self, path: str, **query: object) -> dict[str, Any]:
+        return await self.call("GET", path, query=query)
+
+    async def post(self, path: str, body: object = None) -> dict[str, Any]:
+        return await self.call("POST", path, body=body)
+
+    async def delete(self, path: str, **query: object) -> dict[str, Any]:
+        return await self.call("DELETE", path, query=query)
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, object] | None = None,
+        body: object = None,
+        raw: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """Make one request; raises `Refused` for every answer that is not 2xx."""
+        import httpx
+
+        given = {name: str(value) for name, value in (query or {}).items() if value is not None}
+        content = raw if raw is not None else (json.dumps(body).encode() if body is not None else None)
+        head = {"Content-Type": "application/json"} if content is not None else {}
+        try:
+            answer = await self.http.request(
+                method, f"/api/v1{path}", params=given, content=content, headers={**head, **(headers or {})}
+            )
+        except httpx.HTTPError as fault:
+            raise WaysideError(
+                f"the gateway at {self.http.base_url} did not answer ({type(fault).__name__})",
+                hint="is it running? `wayside doctor` looks at it",
+            ) from None
+        document = _document(answer.content)
+        if answer.is_success:
+            return document
+        raise Refused(answer.status_code, document)
+
+    async def settle(self, run: str) -> str:
+        """Wait until a run that this process drives suspends or ends; return its status. At once otherwise."""
+        after = 0
+        while True:
+            status = str((await self.get(f"/runs/{run}"))["status"])
+            if not self.local or status not in {"pending", "running"}:
+                return status
+            events = (await self.get(f"/runs/{run}/events", after=after, wait=FOLLOW_SECONDS))["events"]
+            after = events[-1]["seq"] if events else after
+
+    async def follow(self, run: str, after: int = 0) -> AsyncIterator[dict[str, Any]]:
+        """Give a run's events as they come, until it has ended."""
+        while True:
+            answer = await self.get(f"/runs/{run}/events", after=after, wait=FOLLOW_SECONDS)
+            for event in answer["events"]:
+                after = event["seq"]
+                yield event
+            if answer["ended"] and not answer["events"]:
+                return
+
+
+def _document(content: bytes) -> dict[str, Any]:
+    try:
+        parsed = json.loads(content) if content else {}
+    except ValueError:
+        parsed = {"detail": "the answer is not JSON: is this a Wayside gateway?"}
+    return parsed if isinstance(parsed, dict) else {"value": parsed}
+
+
+@contextlib.asynccontextmanager
+async def connect(
+    invocation: Invocation | None = None, *, create: bool = False, sweeps: bool = False
+) -> AsyncIterator[Client]:
+    """Reach the gateway that a command means. With `create`, a data directory is made where there is none.
+
+    With `sweeps`, a command that acts by itself does a gateway's work meanwhile: it settles what is due.
+    """
+    import httpx
+
+    invocation = invocation or current()
+    if invocation.server:
+        token = invocation.token()
+        if not token:
+            raise BadInput(
+                "--server needs an operator's token",
+                hint="put it in a file of mode 0600 and name that: --token-file FILE",
+            )
+        async with httpx.AsyncClient(**_options(_url(invocation.server), token)) as http:
+            yield Client(http, local=False)
+        return
+    settings = settings_of(invocation)
+    if not settings.data.is_dir() and not create:
+        raise NotFound(
+            f"there is no data directory {settings.data}",
+            hint="name it with --data DIR or WAYSIDE_DATA; `wayside serve` and `wayside device add` make one",
+        )
+    from gateway.presence import serving
+
+    if found := serving(settings.data):
+        options = _options(f"http://{_reachable(found[0].http)}", _admin_token(settings.data))
+        async with httpx.AsyncClient(**options) as http:
+            yield Client(http, local=False)
+        return
+    async with _composed(settings, sweeps=sweeps) as client:
+        yield client
+
+
+@contextlib.asynccontextmanager
+async def _composed(settings: Settings, *, sweeps: bool) -> AsyncIterator[Client]:
+    import httpx
+
+    from gateway.app import compose
+    from gateway.http.app import create_app
+
+    async with compose(settings, sweeps=sweeps) as services:
+        transport = httpx.ASGITransport(create_app(services), raise_app_exceptions=False)
+        options = _options("http://localhost", _admin_token(settings.data))
+        async with httpx.AsyncClient(transport=transport, **options) as http:
+            yield Client(http, local=True)
+
+
+def settings_of(invocation: Invocation, **flags: object) -> Settings:
+    """Load the settings that a command works with, and say what is odd about them on standard error."""
+    from gateway.cli.output import note
+    from gateway.config import load
+
+    loaded = load({"data": invocation.data, **flags}, config=invocation.config)
+    for warning in loaded.warnings:
+        note(f"warning: {warning}")
+    return loaded.settings
+
+
+def _options(url: str, token: str) -> dict[str, Any]:
+    # Proxies of the environment are for the web, not for a gateway that was named.
+    return {
+        "base_url": url,
+        "headers": {"Authorization": f"Bearer {token}"},
+        "timeout": TIMEOUT_SECONDS + FOLLOW_SECONDS,
+        "trust_env": False,
+    }
+
+
+def _url(server: str) -> str:
+    url = server if "://" in server else f"http://{server}"
+    if not url.startswith(("http://", "https://")):
+        raise BadInput("--server takes the address of a gateway", hint="such as http://127.0.0.1:8080")
+    return url.rstrip("/")
+
+
+def _reachable(address: str) -> str:
+    """Turn an address that listens everywhere into one that can be called."""
+    return address.replace("0.0.0.0:", "127.0.0.1:", 1).replace("[::]:", "[::1]:", 1)
+
+
+def _admin_token(data: Path) -> str:
+    file = data / "admin.token"
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as fault:
+        raise WaysideError(
+            f"{file} cannot be read ({type(fault).__name__})",
+            hint=f"run this as the user that the gateway runs as (you are user {os.getuid()}), or use --server",
+        ) from None

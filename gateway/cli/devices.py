@@ -1,0 +1,189 @@
+"""`wayside device add|list|show|grant|ungrant|rotate|revoke|disable|enable|delete`."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated, Any
+
+import typer
+
+from gateway.cli import output
+from gateway.cli.client import Client, connect
+from gateway.cli.invocation import current
+from gateway.cli.main import finish
+
+app = typer.Typer(no_args_is_help=True, help="Devices: who may connect, and what each may do.")
+
+
+def register(parent: typer.Typer) -> None:
+    parent.add_typer(app, name="device")
+
+
+@app.command()
+def add(
+    name: str,
+    grants: Annotated[
+        list[str] | None,
+        typer.Option("--grant", help="signal:WORKFLOW[/KEY], read:WORKFLOW, run:WORKFLOW or listen:TOPIC-FILTER"),
+    ] = None,
+    note: Annotated[str, typer.Option(help="a note for people")] = "",
+) -> None:
+    """Add a device and print its token, which is shown once. It can connect at once."""
+    finish(_add(name, grants or [], note))
+
+
+async def _add(name: str, grants: list[str], note: str) -> None:
+    async with connect(create=True) as client:
+        issued = await client.post("/devices", {"device": name, "grants": grants, "note": note})
+        await _show_token(client, issued)
+
+
+async def _show_token(client: Client, issued: dict[str, Any]) -> None:
+    if current().json:
+        output.emit({"device": issued["device"], "token": issued["token"]})
+        return
+    output.line(issued["token"])
+    output.note(f"\nThis is the token of {issued['device']}. It is shown once; `wayside device rotate` gives another.")
+    doors = (await client.get("/doors"))["doors"]
+    for line in how_to_connect(issued["device"], issued["token"], issued["grants"], doors):
+        output.note(line)
+
+
+def how_to_connect(device: str, token: str, grants: list[str], doors: dict[str, str]) -> list[str]:
+    """Write lines that work as they stand: subscribe to the replies first, then publish."""
+    host, _, port = doors.get("mqtt", "127.0.0.1:1883").rpartition(":")
+    host = host.strip("[]")
+    workflow, _, key = next((g[7:] for g in grants if g.startswith("signal:")), "WORKFLOW/KEY").partition("/")
+    workflow, key = ("WORKFLOW" if workflow == "*" else workflow), ("KEY" if key in {"", "*"} else key)
+    client = f"-h {shlex.quote(host)} -p {port} -u {device} -P {token} -q 1"
+    payload = shlex.quote('{"verdict": "known"}')
+    return [
+        "",
+        "Listen for the replies first: mosquitto_pub exits 0 also when the gateway refuses what was sent.",
+        f"  mosquitto_sub {client} -v -t 'replies/#'",
+        "Then signal, by MQTT or by HTTP:",
+        f"  mosquitto_pub {client} -t signals/{workflow}/{key} -m {payload}",
+        f"  curl -H 'Authorization: Bearer {token}' -d {payload} http://{doors.get('http', '127.0.0.1:8080')}"
+        f"/api/v1/signals/{workflow}/{key}",
+        "Or have it played:",
+        f"  WAYSIDE_TOKEN={token} wayside simulate kitchen --host {shlex.quote(host)} --port {port} --device {device}"
+        f" --workflow {workflow} --key {key}",
+    ]
+
+
+@app.command("list")
+def list_() -> None:
+    """List the devices."""
+    finish(_list())
+
+
+async def _list() -> None:
+    async with connect() as client:
+        document = await client.get("/devices")
+    if current().json:
+        output.emit(document)
+        return
+    output.table(
+        ["device", "state", "grants", "tokens", "connections", "changed", "note"],
+        [
+            (
+                d["device"],
+                d["state"],
+                d["grants"],
+                d["tokens"],
+                d["connections"],
+                output.when(d["changed"]),
+                d["note"] or None,
+            )
+            for d in document["devices"]
+        ],
+        empty="No devices. `wayside device add NAME --grant signal:WORKFLOW/KEY` adds one.",
+    )
+
+
+@app.command()
+def show(name: str) -> None:
+    """Show one device: its grants, and since when each of its tokens is good."""
+    finish(_show(name))
+
+
+async def _show(name: str) -> None:
+    async with connect() as client:
+        document = await client.get(f"/devices/{name}")
+    if current().json:
+        output.emit(document)
+        return
+    output.line(f"{document['device']}  {output.status(document['state'])}  {document['note']}".rstrip())
+    output.line(f"changed {output.when(document['changed'])}, {document['connections']} connection(s) here")
+    output.line("grants: " + (", ".join(document["grants"]) or "none"))
+    for number, secret in enumerate(document["secrets"], start=1):
+        used = f", first used {output.when(secret['first_used'])}" if secret["first_used"] else ""
+        output.line(f"token {number}: since {output.when(secret['made'])}{used}")
+
+
+@app.command()
+def grant(name: str, grant: str) -> None:
+    """Give a device one grant more."""
+    finish(_change("POST", f"/devices/{name}/grants", f"{name} has {grant}", {"grant": grant}))
+
+
+@app.command()
+def ungrant(name: str, grant: str) -> None:
+    """Take a grant from a device; in force for its open connections at once."""
+    finish(_change("DELETE", f"/devices/{name}/grants", f"{name} no longer has {grant}", query={"grant": grant}))
+
+
+@app.command()
+def rotate(
+    name: str,
+    finish_: Annotated[bool, typer.Option("--finish", help="end the older token")] = False,
+) -> None:
+    """Give a device a second token beside the first; with --finish, end the first."""
+    if finish_:
+        finish(_change("POST", f"/devices/{name}/rotate/finish", f"{name} has its newer token alone"))
+    else:
+        finish(_rotate(name))
+
+
+async def _rotate(name: str) -> None:
+    async with connect() as client:
+        issued = await client.post(f"/devices/{name}/rotate")
+        await _show_token(client, issued)
+    if not current().json:
+        output.note(f"\nBoth tokens work until `wayside device rotate {name} --finish`.")
+
+
+@app.command()
+def revoke(name: str) -> None:
+    """End a device's tokens and close its connections; `rotate` lets it back in."""
+    finish(_change("POST", f"/devices/{name}/revoke", f"{name} has no token any more"))
+
+
+@app.command()
+def disable(name: str) -> None:
+    """Keep a device out until `enable`; its tokens and grants stay."""
+    finish(_change("POST", f"/devices/{name}/disable", f"{name} is disabled"))
+
+
+@app.command()
+def enable(name: str) -> None:
+    """Let a disabled device in again."""
+    finish(_change("POST", f"/devices/{name}/enable", f"{name} is enabled"))
+
+
+@app.command()
+def delete(name: str) -> None:
+    """Delete a device."""
+    finish(_change("DELETE", f"/devices/{name}", f"{name} is deleted"))
+
+
+async def _change(
+    method: str,
+    path: str,
+    done: str,
+    body: dict[str, Any] | None = None,
+    query: dict[str, Any] | None = None,
+) -> None:
+    async with connect() as client:
+        document = await client.call(method, path, body=body, query=query)
+    output.result(document, done)

@@ -1,0 +1,88 @@
+"""The data directory: who may look into it, and the token that the local commands use."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+from devices import credentials, operations
+from devices.registry import Registry
+from engine.errors import WaysideError
+
+ADMIN: Final = "admin"
+TOKEN_FILE: Final = "admin.token"  # noqa: S105  a file's name
+LOCKS: Final = "locks"
+
+
+def prepare(data: Path, workflows: Path) -> None:
+    """Make the directory (0700) and those in it; raises `WaysideError` that says what is in the way."""
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (data / LOCKS).mkdir(mode=0o700, exist_ok=True)
+        workflows.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as fault:
+        raise WaysideError(
+            f"the data directory {data} cannot be made or written ({fault.strerror})",
+            hint="name another with --data DIR, or give it to the user that runs this",
+        ) from None
+
+
+def exposed(data: Path) -> bool:
+    """Tell whether others on this machine can look into the directory."""
+    return bool(data.stat().st_mode & 0o077)
+
+
+async def ensure_admin(registry: Registry, data: Path) -> None:
+    """See to it that `admin.token` holds a token of an operator with the right `admin`, readable by its owner alone."""
+    async with _alone(data / LOCKS / "admin"):
+        await registry.refresh()
+        file = data / TOKEN_FILE
+        entry = registry.owner(credentials.digest(_read(file)))
+        if entry is not None and entry.kind == "user" and entry.active:
+            return
+        _write(file, await _new_token(registry))
+
+
+async def _new_token(registry: Registry) -> str:
+    operator = registry.operator(ADMIN)
+    if operator is None or operator.state == "deleted":
+        return (await operations.add_operator(registry, ADMIN, rights=["admin"], by="user:system")).token
+    # Its token is lost: the file was deleted. Nobody else has it to go on with.
+    if len(operator.secrets) > 1:
+        await operations.finish_operator_rotation(registry, ADMIN, by="user:system")
+    token = (await operations.rotate_operator(registry, ADMIN, by="user:system")).token
+    await operations.finish_operator_rotation(registry, ADMIN, by="user:system")
+    return token
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _write(file: Path, token: str) -> None:
+    unfinished = file.with_name(f".{file.name}.new")
+    unfinished.unlink(missing_ok=True)
+    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+        stream.write(token + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    unfinished.rename(file)
+
+
+@contextlib.asynccontextmanager
+async def _alone(lock: Path) -> AsyncIterator[None]:
+    """Let one process at a time in: two that start together make one token."""
+    file = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        await asyncio.to_thread(fcntl.flock, file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)

@@ -1,0 +1,104 @@
+"""Who calls, and what they may: bearer tokens of devices and operators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from devices.model import Operator, Right
+from gateway.auth import Authority, Principal, Rejected
+from gateway.http.problems import RETRY_SECONDS, Problem
+from gateway.services import Services
+
+_bearer: Final = HTTPBearer(
+    auto_error=False, description="A device's token (`wsd_…`) or an operator's (`wsu_…`).", scheme_name="token"
+)
+
+
+def services(request: Request) -> Services:
+    """Give the parts that the application was made with."""
+    found: Services = request.app.state.services
+    return found
+
+
+Parts = Annotated[Services, Depends(services)]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Somebody who proved who they are, for the length of one request."""
+
+    principal: Principal
+    authority: Authority
+    address: str
+
+    @property
+    def name(self) -> str:
+        """Name the caller in the audit log and in runs: `user:admin`."""
+        return str(self.principal)
+
+    def may_read(self, workflow: str) -> bool:
+        return self.authority.may_read(self.principal, workflow)
+
+    def must_read(self, workflow: str) -> None:
+        """Raise 404 unless the caller may see the workflow: what is hidden looks like what is not there."""
+        if not self.may_read(workflow):
+            raise not_found()
+
+    def must_run(self, workflow: str) -> None:
+        """Raise 404 unless the caller may start the workflow."""
+        if not self.authority.may_run(self.principal, workflow):
+            raise not_found()
+
+    def must_be_operator(self, right: Right) -> None:
+        """Raise 403 unless the caller is an operator with `right`."""
+        entry = self.authority.standing(self.principal)
+        if not isinstance(entry, Operator) or not entry.may(right):
+            raise Problem(403, "forbidden", f"this takes an operator's token with the right {right}")
+
+
+def not_found() -> Problem:
+    """Make the one answer for what is not there and for what the caller may not know of."""
+    return Problem(404, "not_found", "there is nothing by this name, or nothing for this token")
+
+
+async def caller(
+    request: Request, parts: Parts, credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
+) -> Caller:
+    """Authenticate a request; raises 401, or 429 after many failures, or 503."""
+    address = request.client.host if request.client else ""
+    if credentials is None:
+        raise _unauthorized()
+    found = await parts.authority.bearer(credentials.credentials, address=address)
+    match found:
+        case Principal():
+            return Caller(found, parts.authority, address)
+        case Rejected(reason="rate", retry_after_seconds=seconds):
+            wait = max(1, round(seconds + 0.5))
+            raise Problem(
+                429,
+                "rate_limited",
+                "too many failures from this address",
+                headers={"Retry-After": str(wait)},
+                limit="failures",
+                retry_after_ms=int(seconds * 1000),
+            )
+        case Rejected(reason="unavailable"):
+            raise Problem(503, "store_unavailable", headers={"Retry-After": str(RETRY_SECONDS)})
+        case Rejected():
+            raise _unauthorized()
+
+
+def _unauthorized() -> Problem:
+    return Problem(
+        401,
+        "unauthorized",
+        "a token is needed: Authorization: Bearer wsd_… or wsu_…",
+        headers={"WWW-Authenticate": "Bearer"},
+    )
+
+
+Who = Annotated[Caller, Depends(caller)]

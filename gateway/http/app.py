@@ -1,0 +1,64 @@
+"""The application behind the HTTP door: the routes of `/api/v1` and their description."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
+
+from gateway.http import audit, devices, problems, runs, signals, waits, workflows
+from gateway.http.access import Parts, Who
+from gateway.http.models import Doors
+from gateway.services import Services
+
+PREFIX: Final = "/api/v1"
+
+
+def create_app(services: Services) -> FastAPI:
+    """Make the application over the parts of one instance; it owns none of them and has no life of its own."""
+    app = FastAPI(
+        title="Wayside",
+        version="1",
+        description="Signals, runs, waits, devices and the audit log of a Wayside gateway.",
+        openapi_url=f"{PREFIX}/openapi.json",
+        docs_url=None,  # their pages load from another host
+        redoc_url=None,
+        generate_unique_id_function=_operation,
+        redirect_slashes=False,
+    )
+    app.state.services = services
+    problems.install(app)
+    for router in (signals.router, workflows.router, runs.router, waits.router, devices.router, audit.router, _router):
+        app.include_router(router, prefix=PREFIX)
+    _describe_problems(app)
+    return app
+
+
+_router: Final = APIRouter(tags=["gateway"])
+
+
+@_router.get("/doors", response_model=Doors, responses=problems.documented(401, 403, 429, 503))
+async def doors(parts: Parts, who: Who) -> dict[str, Any]:
+    """Say which instance answers, and where it listens."""
+    who.must_be_operator("read")
+    return {"instance": parts.engine.instance, "doors": dict(parts.doors)}
+
+
+def _operation(route: APIRoute) -> str:
+    return route.name
+
+
+def _describe_problems(app: FastAPI) -> None:
+    """Put the problem document among the schemas that every error answer refers to."""
+    described = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = described()
+        schema = problems.ProblemDocument.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        schemas.update(schema.pop("$defs", {}))
+        schemas["ProblemDocument"] = schema
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]

@@ -1,0 +1,133 @@
+"""`/devices`: the registry, for operators."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Query
+
+from devices import operations
+from devices.model import Device
+from engine.clock import rfc3339
+from engine.errors import NotFound
+from gateway.http.access import Parts, Who
+from gateway.http.models import AddDevice, DeviceDetail, DeviceList, DeviceView, GrantText, IssuedToken, Name
+from gateway.http.problems import documented
+from gateway.services import Services
+
+router: Final = APIRouter(prefix="/devices", tags=["devices"])
+Which = Annotated[Name, Path(description="the device's name")]
+_ERRORS: Final = documented(401, 403, 404, 409, 413, 422, 429, 503)
+
+
+@router.get("", response_model=DeviceList, responses=documented(401, 403, 429, 503))
+async def list_devices(parts: Parts, who: Who) -> dict[str, Any]:
+    """List the devices that are not deleted."""
+    who.must_be_operator("read")
+    await parts.registry.refresh()
+    return {"devices": [_view(parts, device) for device in parts.registry.devices()]}
+
+
+@router.post("", response_model=IssuedToken, status_code=201, responses=_ERRORS)
+async def add_device(body: AddDevice, parts: Parts, who: Who) -> dict[str, Any]:
+    """Add a device. Its token is in this answer and nowhere else; it can connect at once."""
+    who.must_be_operator("admin")
+    issued = await operations.add(parts.registry, body.device, by=who.name, grants=body.grants, note=body.note)
+    return await _issued(parts, issued)
+
+
+@router.get("/{device}", response_model=DeviceDetail, responses=_ERRORS)
+async def show_device(device: Which, parts: Parts, who: Who) -> dict[str, Any]:
+    """Show one device: since when each of its tokens is good, and when it was first used."""
+    who.must_be_operator("read")
+    await parts.registry.refresh()
+    found = parts.registry.device(device)
+    if found is None or found.state == "deleted":
+        raise NotFound(f"there is no device {device}", hint="`wayside device list` names them")
+    secrets = []
+    for secret in found.secrets:
+        made, used = await parts.registry.secret_times(found, secret)
+        secrets.append({"made": made and rfc3339(made), "first_used": used and rfc3339(used)})
+    return _view(parts, found) | {"secrets": secrets}
+
+
+@router.post("/{device}/grants", response_model=DeviceView, responses=_ERRORS)
+async def grant(device: Which, body: GrantText, parts: Parts, who: Who) -> dict[str, Any]:
+    """Give a device one grant more."""
+    who.must_be_operator("admin")
+    return await _done(parts, await operations.grant(parts.registry, device, body.grant, by=who.name))
+
+
+@router.delete("/{device}/grants", response_model=DeviceView, responses=_ERRORS)
+async def ungrant(
+    device: Which, grant: Annotated[str, Query(max_length=512)], parts: Parts, who: Who
+) -> dict[str, Any]:
+    """Take a grant from a device; in force for its open connections at once."""
+    who.must_be_operator("admin")
+    return await _done(parts, await operations.ungrant(parts.registry, device, grant, by=who.name))
+
+
+@router.post("/{device}/rotate", response_model=IssuedToken, responses=_ERRORS)
+async def rotate(device: Which, parts: Parts, who: Who) -> dict[str, Any]:
+    """Give a device a second token; the first works until the rotation is finished."""
+    who.must_be_operator("admin")
+    return await _issued(parts, await operations.rotate(parts.registry, device, by=who.name))
+
+
+@router.post("/{device}/rotate/finish", response_model=DeviceView, responses=_ERRORS)
+async def finish_rotation(device: Which, parts: Parts, who: Who) -> dict[str, Any]:
+    """End a device's older token."""
+    who.must_be_operator("admin")
+    return await _done(parts, await operations.finish_rotation(parts.registry, device, by=who.name))
+
+
+@router.post("/{device}/revoke", response_model=DeviceView, responses=_ERRORS)
+async def revoke(device: Which, parts: Parts, who: Who) -> dict[str, Any]:
+    """End all tokens of a device and close its connections."""
+    who.must_be_operator("admin")
+    return await _done(parts, await operations.revoke(parts.registry, device, by=who.name))
+
+
+@router.post("/{device}/disable", response_model=DeviceView, responses=_ERRORS)
+async def disable(device: Which, parts: Parts, who: Who) -> dict[str, Any]:
+    """Keep a device out, with its tokens and grants."""
+    who.must_be_operator("admin")
+    return await _done(parts, await operations.disable(parts.registry, device, by=who.name))
+
+
+@router.post("/{device}/enable", response_model=DeviceView, responses=_ERRORS)
+async def enable(device: Which, parts: Parts, who: Who) -> dict[str, Any]:
+    """Let a disabled device in again."""
+    who.must_be_operator("admin")
+    return await _done(parts, await operations.enable(parts.registry, device, by=who.name))
+
+
+@router.delete("/{device}", response_model=DeviceView, responses=_ERRORS)
+async def delete(device: Which, parts: Parts, who: Who) -> dict[str, Any]:
+    """Delete a device; its history stays."""
+    who.must_be_operator("admin")
+    return await _done(parts, await operations.delete(parts.registry, device, by=who.name))
+
+
+async def _done(parts: Services, device: Device) -> dict[str, Any]:
+    await parts.audit.written()
+    return _view(parts, device)
+
+
+async def _issued(parts: Services, issued: operations.Issued) -> dict[str, Any]:
+    assert isinstance(issued.entry, Device)
+    return await _done(parts, issued.entry) | {"token": issued.token}
+
+
+def _view(parts: Services, device: Device) -> dict[str, Any]:
+    seen = parts.authority.last_seen("device", device.name)
+    return {
+        "device": device.name,
+        "state": device.state,
+        "grants": [str(grant) for grant in device.grants],
+        "tokens": len(device.secrets),
+        "note": device.note,
+        "changed": rfc3339(device.changed_at),
+        "connections": parts.connections_of(device.name),
+        "last_seen": rfc3339(seen) if seen else None,
+    }

@@ -1,0 +1,137 @@
+"""The outermost layer of the HTTP door, in plain ASGI: which host is meant, how much is read, what a fault looks like.
+
+It also answers the health checks, and holds requests back until the application behind it is built: importing and
+building that takes longer than everything else of a start, and devices need not wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from engine.limits import MAX_PAYLOAD_BYTES
+from gateway.logs import get_logger
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+MAX_BODY_BYTES: Final = MAX_PAYLOAD_BYTES
+_HEADERS: Final = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"referrer-policy", b"no-referrer"),
+]
+
+
+class Front:
+    """An ASGI application around the one that `build` makes, in a thread, as soon as `start` is called."""
+
+    def __init__(
+        self, build: Callable[[], ASGIApp], *, hosts: Iterable[str], not_ready: Callable[[], Awaitable[list[str]]]
+    ) -> None:
+        self._build = build
+        self._hosts = {"localhost", socket.gethostname().lower(), *(host.lower() for host in hosts)}
+        self._not_ready = not_ready
+        self._app: asyncio.Future[ASGIApp] | None = None
+
+    async def start(self) -> None:
+        """Build the application behind; requests that come meanwhile wait for it."""
+        self._app = asyncio.ensure_future(asyncio.to_thread(self._build))
+        await asyncio.shield(self._app)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        started = False
+
+        async def sending(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                message = {**message, "headers": [*message.get("headers", []), *_HEADERS]}
+            await send(message)
+
+        try:
+            await self._answer(scope, receive, sending)
+        except Exception as fault:  # noqa: BLE001  whatever it is, the caller gets a sentence and the log its place
+            get_logger("http").error("request failed", path=scope["path"], exc_info=fault)
+            if not started:
+                await _problem(sending, 500, "internal", "something went wrong inside the gateway; its log says where")
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        if not self._meant(headers.get("host", "")):
+            await _problem(
+                send, 421, "misdirected_request", "this gateway does not answer to that Host; see http_hosts"
+            )
+        elif not _same_origin(headers):
+            await _problem(send, 403, "forbidden", "requests from other origins are refused")
+        elif scope["path"] in {"/healthz", "/readyz"} and scope["method"] in {"GET", "HEAD"}:
+            await self._health(scope["path"], send)
+        elif self._app is None:
+            await _problem(send, 503, "starting", "the gateway is starting", (b"retry-after", b"1"))
+        else:
+            app = await asyncio.shield(self._app)
+            await app(scope, _capped(headers, receive), send)
+
+    def _meant(self, host: str) -> bool:
+        """Tell whether a Host is this gateway: an address, or a known name. Other names may be somebody's trick."""
+        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+        try:
+            ipaddress.ip_address(name.strip("[]"))
+        except ValueError:
+            return name.lower().rstrip(".") in self._hosts
+        return True
+
+    async def _health(self, path: str, send: Send) -> None:
+        missing = [] if path == "/healthz" else await self._not_ready()
+        status = 503 if missing else 200
+        await _send(
+            send, status, {"status": "unavailable" if missing else "ok", "missing": missing}, b"application/json"
+        )
+
+
+def _same_origin(headers: dict[str, str]) -> bool:
+    origin = headers.get("origin")
+    return origin is None or urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+
+
+def _capped(headers: dict[str, str], receive: Receive) -> Receive:
+    """Raise `TooLarge` as soon as a body is known to be over the cap, before the rest of it is read."""
+    said = headers.get("content-length", "")
+    length = int(said) if said.isascii() and said.isdigit() else 0
+    read = 0
+
+    async def receiving() -> Message:
+        nonlocal read
+        # The application behind is there by now, and with it what this takes to import.
+        from gateway.http.problems import TooLarge  # noqa: PLC0415
+
+        if length > MAX_BODY_BYTES:
+            raise TooLarge(length)
+        message = await receive()
+        if message["type"] == "http.request":
+            read += len(message.get("body", b""))
+            if read > MAX_BODY_BYTES:
+                raise TooLarge(read)
+        return message
+
+    return receiving
+
+
+async def _problem(send: Send, status: int, error: str, detail: str, *headers: tuple[bytes, bytes]) -> None:
+    body = {"type": error, "status": status, "v": 1, "ok": False, "code": status, "error": error, "detail": detail}
+    await _send(send, status, body, b"application/problem+json", *headers)
+
+
+async def _send(send: Send, status: int, body: dict[str, object], media: bytes, *headers: tuple[bytes, bytes]) -> None:
+    content = msgspec.json.encode(body)
+    head = [(b"content-type", media), (b"content-length", str(len(content)).encode()), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": content})

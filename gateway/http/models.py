@@ -1,0 +1,284 @@
+"""What the API answers, as OpenAPI describes it. Times are RFC 3339 with milliseconds and `Z`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from devices.model import MAX_NOTE_CHARACTERS
+from engine.limits import NAME_PATTERN
+
+Name = Annotated[str, Field(pattern=rf"^{NAME_PATTERN}$")]
+RunId = Annotated[str, Field(pattern=r"^[a-z0-9]{26}$")]
+RunStatus = Literal["pending", "running", "suspended", "succeeded", "failed", "cancelled"]
+StepStatus = Literal["pending", "running", "suspended", "succeeded", "failed", "cancelled", "skipped"]
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+# -- workflows ---------------------------------------------------------------------------------------------------
+
+
+class DefinitionProblem(_Answer):
+    step: str
+    pointer: str
+    line: int
+    message: str
+    hint: str
+
+
+class WorkflowSummary(_Answer):
+    name: str
+    description: str
+    keys: list[str]
+    file: str
+    problems: list[DefinitionProblem]
+
+
+class WorkflowList(_Answer):
+    """`problems` lists by file those that hold no definition in force."""
+
+    workflows: list[WorkflowSummary]
+    problems: dict[str, list[DefinitionProblem]]
+
+
+class DependencyView(_Answer):
+    name: str
+    condition: str
+
+
+class StepOutline(_Answer):
+    name: str
+    type: str
+    key: str | None
+    dependsOn: list[DependencyView]  # noqa: N815  as in the file
+
+
+class JobOutline(_Answer):
+    name: str
+    dependsOn: list[DependencyView]  # noqa: N815  as in the file
+    steps: list[StepOutline]
+
+
+class WorkflowView(WorkflowSummary):
+    trigger: bool
+    inputs: dict[str, Any] | None
+    jobs: list[JobOutline]
+
+
+class ValidationResult(_Answer):
+    ok: bool
+    problems: list[DefinitionProblem]
+
+
+class StartRun(_Request):
+    """`inputs` as the workflow's own schema asks."""
+
+    inputs: dict[str, Any] = Field(default_factory=dict)
+
+
+class Started(_Answer):
+    run: str
+
+
+# -- runs --------------------------------------------------------------------------------------------------------
+
+
+class RunSummary(_Answer):
+    run: str
+    workflow: str
+    status: RunStatus
+    created: str
+    ended: str | None
+    by: str
+
+
+class RunPage(_Answer):
+    """Newest first; `next` is the cursor of the next page, null at the end."""
+
+    runs: list[RunSummary]
+    next: str | None
+
+
+class StepError(_Answer):
+    code: str
+    message: str
+
+
+class StepView(_Answer):
+    name: str
+    status: StepStatus
+    attempt: int
+    outputs: Any | None
+    error: StepError | None
+    wait: str | None
+
+
+class JobView(_Answer):
+    name: str
+    status: StepStatus
+    steps: list[StepView]
+
+
+class RunView(RunSummary):
+    jobs: list[JobView]
+
+
+class EventView(_Answer):
+    seq: int
+    at: str
+    event: str
+
+
+class EventPage(_Answer):
+    """Events in order. `ended`: the run had ended when they were read; `next`: pass it as `after`."""
+
+    events: list[EventView]
+    next: int
+    ended: bool
+
+
+class Retry(_Request):
+    step: str | None = None
+
+
+class RemoveOld(_Request):
+    older_than_seconds: Annotated[float, Field(ge=0)]
+
+
+class Removed(_Answer):
+    runs: list[str]
+
+
+# -- waits -------------------------------------------------------------------------------------------------------
+
+
+class OpenWait(_Answer):
+    wait: str
+    workflow: str
+    key: str | None
+    run: str
+    job: str
+    step: str
+    deadline: str
+    opened: str
+
+
+class HeldSignal(_Answer):
+    workflow: str
+    key: str
+    receipt: str
+    until: str
+    sender: str
+
+
+class WaitList(_Answer):
+    waits: list[OpenWait]
+    pending: list[HeldSignal]
+
+
+class KeyList(_Answer):
+    keys: list[dict[str, Any]]
+
+
+# -- signals -----------------------------------------------------------------------------------------------------
+
+
+class ReceiptView(_Answer):
+    """What a sender gets. From `state` on only those who may read the workflow see it."""
+
+    v: int
+    ok: bool
+    code: int
+    id: str
+    receipt: str
+    at: str
+    state: Literal["delivered", "held", "expired", "superseded"] | None = None
+    duplicate: bool | None = None
+    held_until: str | None = None
+    wait: str | None = None
+    run: str | None = None
+    job: str | None = None
+    step: str | None = None
+
+
+# -- devices -----------------------------------------------------------------------------------------------------
+
+
+class AddDevice(_Request):
+    device: str
+    grants: list[str] = Field(default_factory=list)
+    note: Annotated[str, Field(max_length=MAX_NOTE_CHARACTERS)] = ""
+
+
+class GrantText(_Request):
+    grant: str
+
+
+class DeviceView(_Answer):
+    """`connections` and `last_seen` are what this instance knows."""
+
+    device: str
+    state: Literal["active", "disabled", "deleted"]
+    grants: list[str]
+    tokens: int
+    note: str
+    changed: str
+    connections: int
+    last_seen: str | None
+
+
+class SecretView(_Answer):
+    made: str | None
+    first_used: str | None
+
+
+class DeviceDetail(DeviceView):
+    secrets: list[SecretView]
+
+
+class DeviceList(_Answer):
+    devices: list[DeviceView]
+
+
+class IssuedToken(DeviceView):
+    """The token is shown here once and kept nowhere."""
+
+    token: str
+
+
+# -- audit and the rest ------------------------------------------------------------------------------------------
+
+
+class AuditEventView(_Answer):
+    time: str
+    instance: str
+    action: str
+    result: str
+    principal: str
+
+
+class AuditPage(_Answer):
+    """Oldest first. `next` is a cursor, also at the end: more may come. `more`: there is more now."""
+
+    events: list[AuditEventView]
+    next: str
+    more: bool
+
+
+class Doors(_Answer):
+    """Where this gateway listens; empty when a command acts by itself."""
+
+    instance: str
+    doors: dict[str, str]
+
+
+class Done(_Answer):
+    ok: bool = True

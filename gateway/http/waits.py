@@ -1,0 +1,27 @@
+"""`/waits` and `/keys`: what waits for a signal, and which signals wait."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import APIRouter
+
+from gateway.http.access import Parts, Who
+from gateway.http.models import KeyList, Name, WaitList
+from gateway.http.problems import documented
+
+router: Final = APIRouter(tags=["waits"])
+_ERRORS: Final = documented(401, 422, 429, 503)
+
+
+@router.get("/waits", response_model=WaitList, responses=_ERRORS)
+async def list_waits(parts: Parts, who: Who, workflow: Name | None = None, key: Name | None = None) -> dict[str, Any]:
+    """List open waits with their deadlines, and held signals with the time until which they are good."""
+    found = await parts.engine.waits(workflow=workflow, key=key)
+    return {kind: [it for it in found[kind] if who.may_read(it["workflow"])] for kind in ("waits", "pending")}
+
+
+@router.get("/keys", response_model=KeyList, responses=_ERRORS)
+async def list_keys(parts: Parts, who: Who, workflow: Name | None = None) -> dict[str, Any]:
+    """List declared keys: who holds each, and the last outcome."""
+    return {"keys": [key for key in await parts.engine.keys(workflow) if who.may_read(key["workflow"])]}

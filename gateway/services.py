@@ -1,0 +1,57 @@
+"""What the doors are given: the parts that the composition root has put together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from devices.registry import Registry
+from engine.clock import Source
+from engine.service import Engine
+from gateway.audit import Audit
+from gateway.auth import Authority
+from gateway.config import Settings
+from gateway.deliver import Deliver
+from gateway.limits import DeviceLimits
+from gateway.outbox import Outbox
+
+T = TypeVar("T")
+
+
+def _none_of(_: str) -> int:
+    return 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Services:
+    """One instance's parts.
+
+    `doors` maps `mqtt` and `http` to the `HOST:PORT` that each listens on, if it does; `connections_of` counts a
+    device's connections to this instance; `stopping` is set when nothing more is to be waited for.
+    """
+
+    settings: Settings
+    source: Source
+    engine: Engine
+    registry: Registry
+    authority: Authority
+    limits: DeviceLimits
+    deliver: Deliver
+    audit: Audit
+    outbox: Outbox
+    doors: dict[str, str] = field(default_factory=dict)
+    connections_of: Callable[[str], int] = _none_of
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def unless_stopping(self, waiting: Awaitable[T]) -> T | None:
+        """Wait for something; None as soon as the instance is stopping."""
+        task = asyncio.ensure_future(waiting)
+        stop = asyncio.ensure_future(self.stopping.wait())
+        try:
+            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            task.cancel()
+            stop.cancel()
