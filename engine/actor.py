@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from engine import names, records
+from engine.clock import Source
 from engine.events import EngineEvent, Observer
 from engine.limits import OPERATION_SECONDS
-from engine.clock import Source
 from engine.store.base import Record, Store
 
-V = TypeVar("V", bound=records._Value)
+V = TypeVar("V", bound=records.Value)
 FAR = datetime(9999, 1, 1, tzinfo=UTC)
 
 
@@ -39,6 +39,7 @@ class Actor:
     instance: str
     observer: Observer
     owed: list[Owed] = field(default_factory=list)
+    retention_seconds: float | None = None
 
     def note(self, event: EngineEvent) -> None:
         """Tell the surroundings."""
@@ -88,15 +89,11 @@ class Actor:
         found = await self.store.last(key.claims)
         return None if found is None else records.key_record(found)
 
-    async def slot(
-        self, key: names.Key, slot: int
-    ) -> list[records.Stored[records.SlotRecord] | records.Unreadable]:
+    async def slot(self, key: names.Key, slot: int) -> list[records.Stored[records.SlotRecord] | records.Unreadable]:
         """Read what is stored in a slot, by number."""
         return [records.slot_record(record) for record in await self.store.list(key.slot(slot))]
 
-    async def newest(
-        self, key: names.Key, slot: int
-    ) -> records.Stored[records.SlotRecord] | records.Unreadable | None:
+    async def newest(self, key: names.Key, slot: int) -> records.Stored[records.SlotRecord] | records.Unreadable | None:
         """Read the highest record of a slot."""
         found = await self.store.last(key.slot(slot))
         return None if found is None else records.slot_record(found)
@@ -120,7 +117,7 @@ class Actor:
                         return records.Stored(claim, number, at) if claim.takes == slot else None
                     case _:
                         after = record.key
-            if len(page) < 8:  # noqa: PLR2004 - the page asked for above
+            if len(page) < 8:
                 return None
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from engine import names, records
-from engine.actor import Actor
+from engine.actor import Actor, number_at
 from engine.decisions.settlement import Settled, in_age
 from engine.errors import UnreadableRecord
 from engine.limits import CHAIN_RETENTION_SECONDS
@@ -170,6 +170,10 @@ async def _complete_outcome(actor: Actor, sending: Sending, attempt: Attempt, wa
 
 async def _complete_pending(actor: Actor, sending: Sending, attempt: Attempt, since: float) -> bool:
     at = names.parse_pending(attempt.makes)
+    newest = await actor.newest(at.key, at.slot)
+    if newest is not None and number_at(newest) >= at.m:
+        # What had this number has been cleared away: the attempt has failed, and its number does not come back.
+        return True
     current = records.current_slot(await actor.top(at.key)) == at.slot
     if not current:
         if not actor.fresh(since):

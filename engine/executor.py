@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from engine import runs
-from engine.actor import Actor, Owed
+from engine.actor import Owed
 from engine.clock import derived_id
 from engine.decisions.fold import RunState, StepState
 from engine.decisions.schedule import plan, step_end
@@ -34,6 +34,7 @@ from engine.records import (
     Stored,
     TimedOut,
     Unreadable,
+    raw,
 )
 from engine.runs import Driver
 from engine.steps import Deed, Effect, EffectTask, prepare
@@ -83,9 +84,9 @@ async def drive(driver: Driver, around: Around) -> RunState:
         while not await _advance(driver, around):
             pass
     except LostRace:
-        await around.effects.stop()
         await driver.leave()
     finally:
+        await around.effects.stop()
         _hand_over(driver, around)
     return state
 
@@ -95,8 +96,8 @@ async def _advance(driver: Driver, around: Around) -> bool:
     state, effects = driver.state, around.effects
     await _apply_outcomes(driver)
     todo = plan(state)
-    for job, step in todo.skip:
-        await _end_step(driver, job, step, "skipped")
+    for job, name in todo.skip:
+        await _end_step(driver, job, name, "skipped")
     for job, definition in todo.expand:
         await _expand(driver, job, definition)
     for step in todo.start:
@@ -106,8 +107,8 @@ async def _advance(driver: Driver, around: Around) -> bool:
     if todo.skip or todo.expand or todo.start:
         return False
     if effects.running:
-        for job, name, effect in await effects.collect():
-            await _end_effect(driver, job, name, effect)
+        for end in await effects.collect():
+            await _end_effect(driver, *end)
         await driver.check()
         return False
     if todo.end is not None:
@@ -157,7 +158,7 @@ async def _end_step(
         attempt=state.attempt if state else 1,
         status=status,  # type: ignore[arg-type]
         guarded=guarded,
-        outputs=None if outputs is None else msgspec.Raw(outputs),
+        outputs=raw(outputs),
         error=error,
     )
     await driver.append(value)
@@ -234,7 +235,10 @@ async def _re_enter(driver: Driver, around: Around) -> None:
         if step.status != "running" or step.registered:
             continue
         if step.wait is not None:
-            await _open(driver, around, step, step.wait)
+            try:
+                await _open(driver, around, step, step.wait)
+            except ExpressionFailed as failure:
+                await _fail(driver, step, "expression_failed", str(failure))
         elif step.step.idempotent or isinstance(step.step.task, AssertTask):
             await _begin(driver, around, step)
         else:
@@ -367,9 +371,7 @@ def _request(state: RunState, step: StepState, wait: str) -> WaitRequest:
     )
 
 
-async def _start_child(
-    driver: Driver, around: Around, step: StepState, task: WorkflowTask, wait: str
-) -> str | None:
+async def _start_child(driver: Driver, around: Around, step: StepState, task: WorkflowTask, wait: str) -> str | None:
     """Start the child run whose id follows from the wait's; return what is wrong, if something is."""
     state = driver.state
     definition = around.definition(task.workflow)
@@ -419,9 +421,7 @@ def environment(state: RunState, step: StepState | None = None) -> dict[str, obj
     own: dict[str, Any] = {}
     if step is not None and step.step.for_each is not None:
         own[step.step.for_each.item] = step.item
-    steps = {
-        each.name: _seen(state, job.name, each) for job in state.definition.jobs for each in job.steps
-    }
+    steps = {each.name: _seen(state, job.name, each) for job in state.definition.jobs for each in job.steps}
     return {"inputs": state.inputs, "steps": steps, "self": own}
 
 

@@ -121,6 +121,26 @@ def run_of(key: str) -> str:
     return key.split("/", 2)[1]
 
 
+def removing(run: str) -> str:
+    """Name the mark of a run whose removal has begun: it is shown no more."""
+    return f"removing/{run}"
+
+
+def claimed_by(run: str) -> str:
+    return f"claimed/{run}/"
+
+
+def claimed(run: str, key: Key, n: int) -> str:
+    """Name the record that says: `run` may have made claim `n` of `key`. It is created before the claim."""
+    return f"{claimed_by(run)}{key.workflow}/{key.key}/{number(n)}"
+
+
+def parse_claimed(text: str) -> tuple[Key, int]:
+    """Take `claimed/<run>/<workflow>/<key>/<n>` apart into key and number."""
+    _, _, workflow, key, n = text.split("/")
+    return Key(workflow, key), int(n)
+
+
 def opened(run: str) -> str:
     return f"{OPEN}{run}/"
 

@@ -13,9 +13,8 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
 
-from engine import names
 from engine.errors import UnreadableRecord
-from engine.limits import MAX_RECORD_BYTES
+from engine.limits import MAX_RECORD_BYTES, NUMBER_DIGITS
 from engine.store.base import Record
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -25,7 +24,22 @@ CancelReason = Literal["key_held", "contended", "replaced", "cancelled", "retrie
 StepStatus = Literal["pending", "running", "suspended", "succeeded", "failed", "cancelled", "skipped"]
 
 
-class _Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
+# The JSON text of nothing: an optional text is never absent, since the decoder takes raw text only where it must be.
+NOTHING = msgspec.Raw(b"null")
+
+
+def raw(text: bytes | None) -> msgspec.Raw:
+    """Keep a JSON text, or nothing, as it is."""
+    return NOTHING if text is None else msgspec.Raw(text)
+
+
+def text_of(kept: msgspec.Raw) -> bytes | None:
+    """Give a kept JSON text back, or None for nothing."""
+    text = bytes(kept)
+    return None if text == b"null" else text
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
     v: Literal[1] = 1
     at: str
     nonce: str
@@ -41,7 +55,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 # -- a key's claims and its slots -------------------------------------------------------------------------------
 
 
-class Claim(_Value, frozen=True, kw_only=True, tag="claim"):
+class Claim(Value, frozen=True, kw_only=True, tag="claim"):
     """Says that `wait` holds the key from this record's `stored_at`; takes early signals from the slot `takes`."""
 
     wait: str
@@ -52,18 +66,18 @@ class Claim(_Value, frozen=True, kw_only=True, tag="claim"):
     timeout: Seconds
     accept_early: Seconds | None
     policy: Policy
-    schema: msgspec.Raw | None
+    schema: msgspec.Raw
     takes: int
 
 
-class Release(_Value, frozen=True, kw_only=True, tag="release"):
+class Release(Value, frozen=True, kw_only=True, tag="release"):
     """Supersedes the claim of a removed run; the slot of early signals stays what it was."""
 
     slot: int
     run: str
 
 
-class Pending(_Value, frozen=True, kw_only=True, tag="pending"):
+class Pending(Value, frozen=True, kw_only=True, tag="pending"):
     """A signal that came before its wait: good for `limit` seconds from its `stored_at`."""
 
     receipt: str
@@ -73,13 +87,13 @@ class Pending(_Value, frozen=True, kw_only=True, tag="pending"):
     limit: Seconds
 
 
-class Void(_Value, frozen=True, kw_only=True, tag="void"):
+class Void(Value, frozen=True, kw_only=True, tag="void"):
     """Takes a number so that nothing else can: an attempt that came too late, or the end of an expired signal."""
 
     why: Literal["attempt", "expired"]
 
 
-class Seal(_Value, frozen=True, kw_only=True, tag="seal"):
+class Seal(Value, frozen=True, kw_only=True, tag="seal"):
     """Closes a slot before its wait times out: a signal that finds it is not stored there."""
 
     wait: str
@@ -88,7 +102,7 @@ class Seal(_Value, frozen=True, kw_only=True, tag="seal"):
 # -- waits ---------------------------------------------------------------------------------------------------
 
 
-class Registration(_Value, frozen=True, kw_only=True, tag="registration"):
+class Registration(Value, frozen=True, kw_only=True, tag="registration"):
     """Where an open wait lives and what it accepts. `claim` is the number of its claim if it has a key."""
 
     wait: str
@@ -100,11 +114,11 @@ class Registration(_Value, frozen=True, kw_only=True, tag="registration"):
     key: str | None
     claim: int | None
     timeout: Seconds
-    schema: msgspec.Raw | None
+    schema: msgspec.Raw
     due: str
 
 
-class Accepted(_Value, frozen=True, kw_only=True, tag="accepted"):
+class Accepted(Value, frozen=True, kw_only=True, tag="accepted"):
     """The wait took a signal. `received` is the pending record's stamp if the signal came early."""
 
     receipt: str
@@ -114,11 +128,11 @@ class Accepted(_Value, frozen=True, kw_only=True, tag="accepted"):
     received: datetime | None
 
 
-class TimedOut(_Value, frozen=True, kw_only=True, tag="timed_out"):
+class TimedOut(Value, frozen=True, kw_only=True, tag="timed_out"):
     """The wait's deadline passed."""
 
 
-class Cancelled(_Value, frozen=True, kw_only=True, tag="cancelled"):
+class Cancelled(Value, frozen=True, kw_only=True, tag="cancelled"):
     """The wait was closed for another reason than a signal or its deadline."""
 
     why: CancelReason
@@ -128,7 +142,7 @@ class Cancelled(_Value, frozen=True, kw_only=True, tag="cancelled"):
 # -- identified signals --------------------------------------------------------------------------------------
 
 
-class Attempt(_Value, frozen=True, kw_only=True, tag="attempt"):
+class Attempt(Value, frozen=True, kw_only=True, tag="attempt"):
     """Fixes the exact record (`makes`) that the next attempt to deliver an identified signal creates."""
 
     makes: str
@@ -140,7 +154,7 @@ class Attempt(_Value, frozen=True, kw_only=True, tag="attempt"):
     limit: Seconds | None
 
 
-class Final(_Value, frozen=True, kw_only=True, tag="final"):
+class Final(Value, frozen=True, kw_only=True, tag="final"):
     """The answer to every later repeat of an identified signal."""
 
     state: State
@@ -161,7 +175,7 @@ class Error(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     message: str
 
 
-class Created(_Value, frozen=True, kw_only=True, tag="created"):
+class Created(Value, frozen=True, kw_only=True, tag="created"):
     """The run exists: the definition that it keeps, and its inputs."""
 
     workflow: str
@@ -173,13 +187,13 @@ class Created(_Value, frozen=True, kw_only=True, tag="created"):
     depth: int
 
 
-class Resumed(_Value, frozen=True, kw_only=True, tag="resumed"):
+class Resumed(Value, frozen=True, kw_only=True, tag="resumed"):
     """The continuation claim: from here on this driver drives the run."""
 
     instance: str
 
 
-class Expanded(_Value, frozen=True, kw_only=True, tag="expanded"):
+class Expanded(Value, frozen=True, kw_only=True, tag="expanded"):
     """A `forEach` step became one step an element."""
 
     job: str
@@ -187,7 +201,7 @@ class Expanded(_Value, frozen=True, kw_only=True, tag="expanded"):
     items: msgspec.Raw
 
 
-class StepStarted(_Value, frozen=True, kw_only=True, tag="step_started"):
+class StepStarted(Value, frozen=True, kw_only=True, tag="step_started"):
     """Precedes any effect of a step."""
 
     job: str
@@ -195,7 +209,7 @@ class StepStarted(_Value, frozen=True, kw_only=True, tag="step_started"):
     attempt: int
 
 
-class Opening(_Value, frozen=True, kw_only=True, tag="opening"):
+class Opening(Value, frozen=True, kw_only=True, tag="opening"):
     """Fixes the wait id of a waiting step before anything is claimed for it."""
 
     job: str
@@ -204,7 +218,7 @@ class Opening(_Value, frozen=True, kw_only=True, tag="opening"):
     wait: str
 
 
-class StepEnded(_Value, frozen=True, kw_only=True, tag="step_ended"):
+class StepEnded(Value, frozen=True, kw_only=True, tag="step_ended"):
     """How a step ended. `guarded`: it was skipped as already done, which satisfies `succeeded`."""
 
     job: str
@@ -212,30 +226,30 @@ class StepEnded(_Value, frozen=True, kw_only=True, tag="step_ended"):
     attempt: int
     status: StepStatus
     guarded: bool
-    outputs: msgspec.Raw | None
+    outputs: msgspec.Raw
     error: Error | None
 
 
-class Suspended(_Value, frozen=True, kw_only=True, tag="suspended"):
+class Suspended(Value, frozen=True, kw_only=True, tag="suspended"):
     """The driver stops until one of these waits has an outcome."""
 
     waits: tuple[str, ...]
 
 
-class RunCancelled(_Value, frozen=True, kw_only=True, tag="run_cancelled"):
+class RunCancelled(Value, frozen=True, kw_only=True, tag="run_cancelled"):
     """An operator, or the parent's end, stopped the run."""
 
     by: str
 
 
-class Retried(_Value, frozen=True, kw_only=True, tag="retried"):
+class Retried(Value, frozen=True, kw_only=True, tag="retried"):
     """These steps, as (job, step), run again with their next attempt."""
 
     steps: tuple[tuple[str, str], ...]
     by: str
 
 
-class Ended(_Value, frozen=True, kw_only=True, tag="ended"):
+class Ended(Value, frozen=True, kw_only=True, tag="ended"):
     """The run is over."""
 
     status: Literal["succeeded", "failed"]
@@ -244,20 +258,20 @@ class Ended(_Value, frozen=True, kw_only=True, tag="ended"):
 # -- index records that carry something, and bookkeeping ------------------------------------------------------
 
 
-class Ready(_Value, frozen=True, kw_only=True, tag="ready"):
+class Ready(Value, frozen=True, kw_only=True, tag="ready"):
     """`ready/<run>/-/…`: the number of the event that its maker is about to append."""
 
     event: int
 
 
-class Format(_Value, frozen=True, kw_only=True, tag="format"):
+class Format(Value, frozen=True, kw_only=True, tag="format"):
     """The format of the records in this store, and the build that wrote the first of them."""
 
     format: int
     writer: str
 
 
-class Beat(_Value, frozen=True, kw_only=True, tag="beat"):
+class Beat(Value, frozen=True, kw_only=True, tag="beat"):
     """A heartbeat of an instance, with the head of its audit chain."""
 
     instance: str
@@ -266,7 +280,7 @@ class Beat(_Value, frozen=True, kw_only=True, tag="beat"):
     audit: str
 
 
-class Command(_Value, frozen=True, kw_only=True, tag="command"):
+class Command(Value, frozen=True, kw_only=True, tag="command"):
     """A message that a `publish` step sends out."""
 
     topic: str
@@ -278,27 +292,16 @@ KeyRecord = Claim | Release
 SlotRecord = Pending | Void | Seal
 Outcome = Accepted | TimedOut | Cancelled
 ChainRecord = Attempt | Final
-Event = (
-    Created
-    | Resumed
-    | Expanded
-    | StepStarted
-    | Opening
-    | StepEnded
-    | Suspended
-    | RunCancelled
-    | Retried
-    | Ended
-)
+Event = Created | Resumed | Expanded | StepStarted | Opening | StepEnded | Suspended | RunCancelled | Retried | Ended
 
-T = TypeVar("T", covariant=True)
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Stored(Generic[T]):
+class Stored(Generic[T_co]):
     """A record as it is stored: the value, the number that ends its key (0 if none does), and the store's stamp."""
 
-    value: T
+    value: T_co
     number: int
     at: datetime
 
@@ -315,12 +318,12 @@ class Unreadable:
 _encode = msgspec.json.Encoder().encode
 
 
-def encode(value: _Value) -> tuple[str, bytes]:
+def encode(value: Value) -> tuple[str, bytes]:
     """Give the key and the bytes under which a value is created."""
     return value.at, _encode(value)
 
 
-def _decoder(of: object) -> Callable[[Record], object]:
+def decoder(of: object) -> Callable[[Record], object]:
     parse = msgspec.json.Decoder(of).decode
 
     def read(record: Record) -> object:
@@ -334,14 +337,14 @@ def _decoder(of: object) -> Callable[[Record], object]:
         if value.at != record.key:
             return Unreadable(record.key, "it was written for another key", record.stored_at)
         tail = record.key.rsplit("/", 1)[-1]
-        return Stored(value, int(tail) if tail.isdigit() and len(tail) == names.NUMBER_DIGITS else 0, record.stored_at)
+        return Stored(value, int(tail) if tail.isdigit() and len(tail) == NUMBER_DIGITS else 0, record.stored_at)
 
     return read
 
 
-_KEY, _SLOT, _OUTCOME = _decoder(KeyRecord), _decoder(SlotRecord), _decoder(Outcome)
-_CHAIN, _EVENT, _REGISTRATION = _decoder(ChainRecord), _decoder(Event), _decoder(Registration)
-_READY, _FORMAT, _BEAT, _COMMAND = _decoder(Ready), _decoder(Format), _decoder(Beat), _decoder(Command)
+_KEY, _SLOT, _OUTCOME = decoder(KeyRecord), decoder(SlotRecord), decoder(Outcome)
+_CHAIN, _EVENT, _REGISTRATION = decoder(ChainRecord), decoder(Event), decoder(Registration)
+_READY, _FORMAT, _BEAT, _COMMAND = decoder(Ready), decoder(Format), decoder(Beat), decoder(Command)
 
 
 def _sure(found: object) -> object:
@@ -410,8 +413,3 @@ def current_slot(top: Stored[KeyRecord] | None) -> int:
 def kept_until(pending: Stored[Pending]) -> datetime:
     """Until when an early signal may still be taken."""
     return pending.at + timedelta(seconds=pending.value.limit)
-
-
-# The registry's and the audit log's records are made and read in the same way, in packages above this one.
-Value = _Value
-decoder = _decoder

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 import msgspec
 
@@ -233,7 +234,7 @@ async def retry(actor: Actor, run: str, step: str | None, by: str) -> RunState:
             raise Conflict(what)
         return Retried(at=names.event(run, state.seq + 1), nonce=actor.source.nonce(), steps=steps, by=by)
 
-    state, event, ready = await _move(actor, run, decide, reopen=True)
+    state, event, _ = await _move(actor, run, decide, reopen=True)
     tell(actor, state, "run.retried", by=by)
     await finish(actor, state, state.seq, event)
     return state
@@ -251,7 +252,7 @@ async def _move(
         event = decide(state)
         seq = state.seq + 1
         ready = Ready(at=names.ready(run, "-", actor.source.nonce()), nonce=actor.source.nonce(), event=seq)
-        index = [names.open_since(run, seq), ready] if reopen else [ready]
+        index: list[str | Ready] = [names.open_since(run, seq), ready] if reopen else [ready]
         driver = Driver(actor, state, "", since)
         try:
             await driver.append(event, index=index)
@@ -282,7 +283,7 @@ async def finish(actor: Actor, state: RunState, seq: int, event: Event) -> None:
     moot = [opened for opened in state.openings.values() if opened.seq < seq and _is_moot(opened, event)]
     for opened in moot:
         key = _key_of(state, opened)
-        await close(actor, state.run, opened.wait, key, why, _by(event))
+        await close(actor, state.run, opened.wait, key, why=why, by=_by(event))
     await _forget(actor, [opened.wait for opened in moot])
     if isinstance(event, Retried):
         return
@@ -291,6 +292,9 @@ async def finish(actor: Actor, state: RunState, seq: int, event: Event) -> None:
     stale = [record.key for record in found if names.number_of(record.key) < seq]
     if stale:
         await actor.store.delete(stale)
+    if actor.retention_seconds is not None:
+        until = await actor.about_now() + timedelta(seconds=actor.retention_seconds)
+        await actor.store.create(names.due(until, "retire", state.run), b"")
 
 
 def _is_moot(opened: OpenedWait, event: Event) -> bool:

@@ -5,6 +5,9 @@ What is answered is what is stored. A refused signal leaves nothing in the store
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
+
 from engine import chains, names, records
 from engine.actor import Actor
 from engine.chains import Sending
@@ -69,12 +72,19 @@ async def signal_by_key(actor: Actor, key: Key, request: SignalRequest, task: Wa
     return Contended()
 
 
-async def _round(actor: Actor, sending: Sending, key: Key, task: WaitTask | None) -> Answer | None:
-    """Go once through the protocol; None: another actor changed what was read, look again."""
-    attempt = await chains.resume(actor, sending)
-    if not isinstance(attempt, int):
-        return attempt
-    since = actor.source.monotonic()
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """What a round has read of a key, before it decides."""
+
+    top: Stored[records.KeyRecord] | None
+    state: Free | Held
+    outcome: Stored[records.Outcome] | Unreadable | None
+    newest: Stored[records.SlotRecord] | Unreadable | None
+    now: datetime
+
+
+async def _read(actor: Actor, key: Key, task: WaitTask | None) -> _Key | None:
+    """Read how a key stands; None when its highest claim was superseded meanwhile."""
     top = await actor.top(key)
     state: Free | Held = Free()
     outcome: Stored[records.Outcome] | Unreadable | None = None
@@ -87,25 +97,45 @@ async def _round(actor: Actor, sending: Sending, key: Key, task: WaitTask | None
                 outcome = found
             case Gone():
                 return None
-    newest, now = None, top.at if top else await actor.about_now()
+    newest, now = None, await actor.about_now()
     if isinstance(state, Free) and task is not None and task.accept_early is not None:
         newest = await actor.newest(key, records.current_slot(top))
         if isinstance(newest, Stored) and isinstance(newest.value, Pending):
             now = await actor.store.now(until=records.kept_until(Stored(newest.value, newest.number, newest.at)))
-    match rules.admission(state, top, newest, task, now):
+    return _Key(top, state, outcome, newest, now)
+
+
+async def _round(actor: Actor, sending: Sending, key: Key, task: WaitTask | None) -> Answer | None:
+    """Go once through the protocol; None: another actor changed what was read, look again."""
+    attempt = await chains.resume(actor, sending)
+    if not isinstance(attempt, int):
+        return attempt
+    since = actor.source.monotonic()
+    read = await _read(actor, key, task)
+    if read is None:
+        return None
+    match rules.admission(read.state, read.top, read.newest, task, read.now):
         case rules.Deliver(held):
             return await _deliver(actor, sending, held.claim, attempt, since)
         case rules.Undeclared():
             return NotDeclared()
         case rules.NoWait():
-            return NoOpenWait(None if outcome is None else last_wait(outcome))
+            return NoOpenWait(None if read.outcome is None else last_wait(read.outcome))
         case rules.SlotBehind():
             return None
         case rules.AlreadyHeld(held_signal):
-            return await _already_held(actor, key, records.current_slot(top), held_signal)
+            return await _already_held(actor, key, records.current_slot(read.top), held_signal)
         case rules.Hold(slot, m):
             assert task is not None
-            return await _hold(actor, sending, PendingAt(key, slot, m), task, attempt, since)
+            return await _hold(actor, sending, PendingAt(key, slot, m), task, _Try(attempt, since))
+
+
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """Which attempt an identified signal is at, and when the claims were read (monotonic)."""
+
+    attempt: int
+    since: float
 
 
 # -- delivering ----------------------------------------------------------------------------------------------
@@ -116,7 +146,7 @@ async def _deliver(
 ) -> Answer | None:
     """Give the signal to an open wait, unless its schema refuses it or another outcome is first."""
     value = target.value
-    schema = None if value.schema is None else bytes(value.schema)
+    schema = records.text_of(value.schema)
     if problems := payload_problems(schema, sending.request.payload.text):
         return InvalidPayload(problems)
     if not actor.fresh(since):
@@ -142,9 +172,7 @@ async def _already_held(actor: Actor, key: Key, slot: int, held: Stored[Pending]
     return EarlySignalHeld(Receipt(held.value.receipt, held.at), held.value.sender, records.kept_until(held))
 
 
-async def _hold(
-    actor: Actor, sending: Sending, at: PendingAt, task: WaitTask, attempt: int, since: float
-) -> Answer | None:
+async def _hold(actor: Actor, sending: Sending, at: PendingAt, task: WaitTask, this: _Try) -> Answer | None:
     """Store the signal for the wait that opens next, then look whether one opened meanwhile."""
     assert task.accept_early is not None
     if problems := payload_problems(task.schema, sending.request.payload.text):
@@ -152,12 +180,12 @@ async def _hold(
     if at.m > MAX_SLOT_RECORDS and await _full(actor, at):
         return SlotFull()
     makes = at.key.pending(at.slot, at.m)
-    if not actor.fresh(since):
+    if not actor.fresh(this.since):
         return None
-    if not await chains.fix(actor, sending, attempt, makes=makes, wait=None, limit=task.accept_early):
+    if not await chains.fix(actor, sending, this.attempt, makes=makes, wait=None, limit=task.accept_early):
         return None
     index = await chains.index_of(actor, at, task.accept_early)
-    if not actor.fresh(since):
+    if not actor.fresh(this.since):
         return None
     made = chains.pending(actor, sending, makes, task.accept_early)
     won, record = await actor.create_after(index, made)
@@ -171,7 +199,7 @@ async def _hold(
 
 
 async def _full(actor: Actor, at: PendingAt) -> bool:
-    """Tell whether too many records of the slot are still stored; cleared ones do not count, their numbers do not return."""
+    """Tell whether too many records of the slot are stored; cleared ones do not count, their numbers do not return."""
     lowest = await actor.store.list(at.key.slot(at.slot), limit=1)
     return bool(lowest) and at.m - names.number_of(lowest[0].key) > MAX_SLOT_RECORDS
 
@@ -185,7 +213,7 @@ async def _behind(actor: Actor, sending: Sending, at: PendingAt, receipt: Receip
         case Settled(Stored(value=Accepted(receipt=sending.receipt))):
             return Taken(receipt=receipt, state="delivered", where=chains.where_of(claim.value))
         case Open():
-            schema = None if claim.value.schema is None else bytes(claim.value.schema)
+            schema = records.text_of(claim.value.schema)
             problems = payload_problems(schema, sending.request.payload.text)
             return InvalidPayload(problems) if problems else None
         case _:

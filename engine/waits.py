@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-import msgspec
-
 from engine import names, records
 from engine.actor import Actor, number_at
 from engine.decisions.settlement import (
@@ -241,7 +239,8 @@ async def _claim(actor: Actor, request: WaitRequest) -> Opened | None:
     value = _claim_of(actor, request, top)
     if not actor.fresh(since):
         return None
-    won, stored = await actor.create(value)
+    index = names.claimed(request.run, key, (top.number if top else 0) + 1)
+    won, stored = await actor.create_after([index], value)
     if not won:
         return None
     actor.note(_event(request, "wait.opened"))
@@ -260,7 +259,7 @@ def _claim_of(actor: Actor, request: WaitRequest, top: Stored[records.KeyRecord]
         timeout=request.timeout,
         accept_early=request.accept_early,
         policy=request.policy,
-        schema=None if request.schema is None else msgspec.Raw(request.schema),
+        schema=records.raw(request.schema),
         takes=records.current_slot(top),
     )
 
@@ -321,7 +320,7 @@ async def register(actor: Actor, request: WaitRequest, claim: Stored[Claim] | No
         key=request.key,
         claim=None if claim is None else claim.number,
         timeout=request.timeout,
-        schema=None if request.schema is None else msgspec.Raw(request.schema),
+        schema=records.raw(request.schema),
         due=due,
     )
     won, _ = await actor.create_after([due], value)
@@ -333,7 +332,7 @@ async def register(actor: Actor, request: WaitRequest, claim: Stored[Claim] | No
 # -- closing -------------------------------------------------------------------------------------------------
 
 
-async def close(actor: Actor, run: str, wait: str, key: Key | None, why: CancelReason, by: str) -> None:
+async def close(actor: Actor, run: str, wait: str, key: Key | None, *, why: CancelReason, by: str) -> None:
     """Close a wait that has become moot, whether it was ever claimed or not: afterwards it has an outcome."""
     value = Cancelled(at=names.outcome(wait), nonce=actor.source.nonce(), why=why, by=by)
     if key is not None:

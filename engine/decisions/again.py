@@ -7,14 +7,14 @@ from engine.workflows.definition import Job
 
 
 def steps_to_retry(run: RunState, step: str | None) -> tuple[tuple[str, str], ...]:
-    """Name the steps to run again as (job, step): the failed and the cancelled ones, or `step`; and what depends on them.
+    """Name the steps to run again as (job, step): the failed and cancelled ones, or `step`, and what depends on them.
 
     Empty when there is nothing to retry or no step has that name.
     """
     seeds: set[tuple[str, str]] = set()
     for (job, name), state in run.steps.items():
-        chosen = state.step.name == step or name == step if step is not None else state.status in {"failed", "cancelled"}
-        if chosen:
+        unfinished = step is None and state.status in {"failed", "cancelled"}
+        if unfinished or step in {state.step.name, name}:
             seeds.add((job, state.step.name if step == state.step.name else name))
     bases = {(job, name.split("[", 1)[0]) for job, name in seeds}
     downstream = _downstream(run, bases) - bases

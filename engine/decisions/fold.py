@@ -24,6 +24,7 @@ from engine.records import (
     StepStatus,
     Stored,
     Suspended,
+    text_of,
 )
 from engine.workflows.definition import Definition, Job, Step, WaitTask, WorkflowTask
 from engine.workflows.validation import parse_definition
@@ -35,7 +36,7 @@ END_STATUSES = frozenset({"succeeded", "failed", "cancelled", "skipped"})
 
 @dataclass(slots=True)
 class StepState:
-    """One step of a run; a `forEach` step's elements are steps of their own, `name[0]`, `name[1]`, …"""
+    """One step of a run; a `forEach` step's elements are steps of their own, `name[0]`, `name[1]` and so on."""
 
     job: str
     name: str
@@ -46,7 +47,7 @@ class StepState:
     attempt: int = 1
     wait: str | None = None
     registered: bool = False
-    outputs: msgspec.Raw | None = None
+    outputs: bytes | None = None
     error: Error | None = None
     started: datetime | None = None
     ended: datetime | None = None
@@ -61,7 +62,7 @@ class StepState:
         """Whether the step suspends its run: a signal's wait, or a child run's."""
         return isinstance(self.step.task, WaitTask | WorkflowTask)
 
-    def value(self) -> Any:
+    def value(self) -> Any:  # noqa: ANN401 - JSON of any shape
         """Decode the outputs, once."""
         if self._value is None and self.outputs is not None:
             self._value = msgspec.json.decode(self.outputs)
@@ -175,8 +176,8 @@ class RunState:
             # A `forEach` step that ended as a whole, before it was expanded.
             step = StepState(event.job, event.step, self._defined(event.job, event.step))
             self.steps[event.job, event.step] = step
-        step.status, step.guarded, step.outputs, step.error = event.status, event.guarded, event.outputs, event.error
-        step.ended = at
+        step.status, step.guarded, step.ended = event.status, event.guarded, at
+        step.outputs, step.error = text_of(event.outputs), event.error
         if step.wait is not None:
             self.applied.add(step.wait)
 

@@ -133,9 +133,7 @@ def _is_pending(run: RunState, job: str, name: str) -> bool:
 
 
 def _plan_job(run: RunState, job: Job, result: Plan, room: int) -> int:
-    active = sum(
-        1 for step in run.steps.values() if step.job == job.name and step.status in {"running", "suspended"}
-    )
+    active = sum(1 for step in run.steps.values() if step.job == job.name and step.status in {"running", "suspended"})
     own_room = (job.concurrency or len(run.steps) + 1) - active
     by_name = {step.name: step for step in job.steps}
     for step in job.steps:

@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from engine.records import Claim, Outcome, Pending, Registration, Seal, SlotRecord, Stored, Unreadable, deadline
+from engine.records import (
+    Claim,
+    Outcome,
+    Pending,
+    Registration,
+    Seal,
+    SlotRecord,
+    Stored,
+    Unreadable,
+    deadline,
+    text_of,
+)
 from engine.workflows.schema import SchemaProblem, compile_schema
 
 Slot = Sequence[Stored[SlotRecord] | Unreadable]
@@ -65,7 +76,7 @@ def applicable(claim: Stored[Claim], slot: Slot) -> Stored[Pending] | None:
     if claim.value.accept_early is None:
         return None
     ordered = slot if claim.value.policy == "first" else reversed(slot)
-    schema = None if claim.value.schema is None else bytes(claim.value.schema)
+    schema = text_of(claim.value.schema)
     for entry in ordered:
         match entry:
             case Stored(value=Pending() as value, number=number, at=at):

@@ -18,7 +18,7 @@ def prepare(task: PublishTask, env: Mapping[str, object], publisher: Publisher) 
     payload = json.dumps(render(task.payload, env), separators=(",", ":"), ensure_ascii=False).encode()
 
     async def deed() -> Effect:
-        if (problem := topic_problem(topic)) is not None:
+        if problem := topic_problem(topic):
             return failed(f"the topic cannot be published to: {problem}")
         return done({"delivered": await publisher.publish(topic, payload)})
 

@@ -46,16 +46,21 @@ def _missing(error: Any) -> tuple[str, ...]:  # noqa: ANN401 - the library is no
     return ()
 
 
+def _literal(text: str) -> str:
+    # What JSON escapes, CEL reads the same way, except that it knows no surrogate pairs.
+    return json.dumps(text, ensure_ascii=False)
+
+
 @lru_cache(maxsize=256)
 def _matcher(pattern: str) -> Any:  # noqa: ANN401
-    return _ENVIRONMENT.compile(f"subject.matches({json.dumps(pattern)})")
+    return _ENVIRONMENT.compile(f"subject.matches({_literal(pattern)})")
 
 
 def matches(pattern: str, text: str) -> bool:
     """Search `text` for a portable pattern, in linear time."""
     if "\0" in text:
         # The runtime takes a variable as a C string, and would see only what comes before the first NUL.
-        compiled = _ENVIRONMENT.compile(f"{json.dumps(text)}.matches({json.dumps(pattern)})")
+        compiled = _ENVIRONMENT.compile(f"{_literal(text)}.matches({_literal(pattern)})")
         return compiled.eval(data={}).value() is True
     return _matcher(pattern).eval(data={"subject": text}).value() is True
 

@@ -1,0 +1,239 @@
+"""Inquiries: what is open, held, running and past. They only read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from engine import names, records, runs
+from engine.actor import Actor
+from engine.decisions.fold import RunState
+from engine.errors import NotFound, UnreadableRecord
+from engine.executor import child_of
+from engine.names import Key, PendingAt
+from engine.records import Attempt, Claim, Final, Pending, Registration, Stored, Unreadable
+from engine.results import SignalRequest
+from engine.signals import chain_of, last_wait
+from engine.views import event_view, run_summary, run_view, when
+from engine.workflows.loading import Catalog
+
+_PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class WaitAddress:
+    """Which workflow and key a wait belongs to."""
+
+    workflow: str
+    key: str | None
+
+
+async def known(actor: Actor, run: str) -> RunState:
+    """Load a run; raises `NotFound` when there is none or its removal has begun."""
+    state = await runs.load(actor, run) if names.is_record_id(run) else None
+    if state is None or await actor.store.get(names.removing(run)) is not None:
+        raise NotFound(f"there is no run {run}", hint="`wayside run list` shows the runs")
+    return state
+
+
+async def refuse_removed(actor: Actor, run: str) -> None:
+    """Raise `NotFound` unless the run is there and not being removed."""
+    await known(actor, run)
+
+
+async def run(actor: Actor, run_id: str) -> dict[str, Any]:
+    """Show a run."""
+    return run_view(await known(actor, run_id))
+
+
+async def events(actor: Actor, run_id: str, after: int) -> list[dict[str, Any]]:
+    """Show a run's log from behind event `after`."""
+    found = await actor.store.list(names.log(run_id), after=names.event(run_id, after))
+    if not found:
+        await known(actor, run_id)
+    return [event_view(records.event(record)) for record in found]
+
+
+async def run_ids(actor: Actor, after: str | None) -> list[str]:
+    """Name the next runs behind `after`, one short look-up each."""
+    found: list[str] = []
+    behind = names.RUNS if after is None else names.log(after) + names.HIGHEST
+    while len(found) < _PAGE:
+        page = await actor.store.list(names.RUNS, after=behind, limit=1)
+        if not page:
+            break
+        run_id = names.run_of(page[0].key)
+        found.append(run_id)
+        behind = names.log(run_id) + names.HIGHEST
+    return found
+
+
+async def list_runs(
+    actor: Actor, *, workflow: str | None, status: str | None, after: str | None, limit: int
+) -> tuple[list[dict[str, Any]], str | None]:
+    """List runs, newest first."""
+    shown: list[dict[str, Any]] = []
+    while len(shown) <= limit:
+        page = await run_ids(actor, after)
+        for run_id in page:
+            after = run_id
+            state = await _readable(actor, run_id)
+            if state is None or (workflow and state.workflow != workflow) or (status and state.status != status):
+                continue
+            shown.append(run_summary(state))
+            if len(shown) > limit:
+                break
+        if len(page) < _PAGE:
+            break
+    if len(shown) <= limit:
+        return shown, None
+    return shown[:limit], shown[limit - 1]["run"]
+
+
+async def _readable(actor: Actor, run_id: str) -> RunState | None:
+    try:
+        return await known(actor, run_id)
+    except (NotFound, UnreadableRecord):
+        return None
+
+
+async def ended_before(actor: Actor, horizon: datetime) -> list[str]:
+    """Name the runs that ended before `horizon`."""
+    old: list[str] = []
+    after: str | None = None
+    while page := await run_ids(actor, after):
+        for run_id in page:
+            state = await _readable(actor, run_id)
+            if state is not None and state.ended_at is not None and state.ended_at <= horizon:
+                old.append(run_id)
+        after = page[-1]
+    return old
+
+
+async def with_children(actor: Actor, run_id: str) -> list[str]:
+    """Name a run and the child runs that it waits for, the run itself first."""
+    state = await known(actor, run_id)
+    found = [run_id]
+    for wait in runs.children_of(state):
+        child = child_of(wait)
+        if await runs.load(actor, child) is not None:
+            found += await with_children(actor, child)
+    return found
+
+
+async def address_of(actor: Actor, wait: str, request: SignalRequest | None) -> WaitAddress | None:
+    """Say which workflow and key a wait belongs to."""
+    if not names.is_record_id(wait):
+        return None
+    registration = await actor.registration(wait)
+    if registration is not None:
+        return WaitAddress(registration.value.workflow, registration.value.key)
+    chain = "" if request is None else chain_of(request, f"-/{wait}")
+    last = await actor.store.last(chain) if chain else None
+    if last is None:
+        return None
+    match records.chain_record(last).value:
+        case Attempt(workflow=workflow, key=key) | Final(workflow=workflow, key=key):
+            return WaitAddress(workflow, key)
+
+
+# -- waits, held signals, keys -------------------------------------------------------------------------------
+
+
+async def waits(actor: Actor, *, workflow: str | None, key: str | None) -> dict[str, Any]:
+    """Show the open waits and the held signals."""
+    shown = []
+    for record in await actor.store.list(names.WAITS):
+        registration = records.registration(record)
+        value = registration.value
+        if (workflow and value.workflow != workflow) or (key and value.key != key):
+            continue
+        if await actor.outcome(value.wait) is None:
+            shown.append(await _open_wait(actor, registration))
+    return {"waits": shown, "pending": await _held(actor, workflow, key)}
+
+
+async def _open_wait(actor: Actor, registration: Stored[Registration]) -> dict[str, Any]:
+    value = registration.value
+    opened, until = registration.at, records.deadline(registration)
+    accept_early = None
+    if value.key is not None and value.claim is not None:
+        found = await actor.store.get(Key(value.workflow, value.key).claim(value.claim))
+        claim = None if found is None else records.key_record(found)
+        if claim is not None and isinstance(claim.value, Claim):
+            opened, until = claim.at, records.deadline(Stored(claim.value, claim.number, claim.at))
+            accept_early = claim.value.accept_early
+    return {
+        "wait": value.wait,
+        "workflow": value.workflow,
+        "key": value.key,
+        "run": value.run,
+        "job": value.job,
+        "step": value.step,
+        "opened": when(opened),
+        "deadline": when(until),
+        "accept_early": accept_early,
+    }
+
+
+async def _held(actor: Actor, workflow: str | None, key: str | None) -> list[dict[str, Any]]:
+    shown = []
+    for record in await actor.store.list(names.EARLY):
+        at = names.parse_pending(record.key)
+        if (workflow and at.key.workflow != workflow) or (key and at.key.key != key):
+            continue
+        if (held := await _held_signal(actor, at)) is not None:
+            shown.append(held)
+    return shown
+
+
+async def _held_signal(actor: Actor, at: PendingAt) -> dict[str, Any] | None:
+    """Show an early signal that a wait could still take."""
+    raw = await actor.store.get(at.key.pending(at.slot, at.m))
+    entry = None if raw is None else records.slot_record(raw)
+    if not isinstance(entry, Stored) or not isinstance(entry.value, Pending):
+        return None
+    if records.current_slot(await actor.top(at.key)) != at.slot:
+        return None
+    until = records.kept_until(Stored(entry.value, entry.number, entry.at))
+    if await actor.store.now(until=until) >= until:
+        return None
+    sender = entry.value.sender
+    return {
+        "workflow": at.key.workflow,
+        "key": at.key.key,
+        "receipt": entry.value.receipt,
+        "received": when(entry.at),
+        "until": when(until),
+        "sender": f"{sender.kind}:{sender.id}",
+    }
+
+
+async def keys(actor: Actor, catalog: Catalog, workflow: str | None) -> list[dict[str, Any]]:
+    """Show every declared key: its holder, or how its last wait was settled."""
+    shown = []
+    for name in [workflow] if workflow else catalog.names():
+        definition = catalog.get(name)
+        for key in () if definition is None else definition.keys():
+            shown.append(await _key(actor, Key(name, key)))
+    return shown
+
+
+async def _key(actor: Actor, key: Key) -> dict[str, Any]:
+    shown: dict[str, Any] = {"workflow": key.workflow, "key": key.key, "holder": None, "last": None}
+    top = await actor.top(key)
+    if top is None or not isinstance(top.value, Claim):
+        return shown
+    claim = top.value
+    outcome = await actor.outcome(claim.wait)
+    where = {"wait": claim.wait, "run": claim.run, "job": claim.job, "step": claim.step}
+    if outcome is None:
+        deadline = records.deadline(Stored(claim, top.number, top.at))
+        shown["holder"] = {**where, "opened": when(top.at), "deadline": when(deadline)}
+    else:
+        last = last_wait(outcome)
+        receipt = None if last.receipt is None else last.receipt.id
+        unread = isinstance(outcome, Unreadable)
+        shown["last"] = {**where, "how": last.how, "at": when(last.at), "receipt": receipt, "unreadable": unread}
+    return shown

@@ -1,0 +1,235 @@
+"""The sweep: one pass finds all that is due and does it. Its cost grows with what is due, not with what is open.
+
+Everything it does may be done by anybody at any time; a pass that dies half-way is finished by the next one, here or
+on another instance. One damaged record never stops a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from engine import names, outbox, records, removal, runs
+from engine.actor import Actor, Owed
+from engine.decisions.fold import RunState
+from engine.errors import Conflict, NotFound, UnreadableRecord
+from engine.events import EngineEvent
+from engine.limits import REMOVAL_GRACE_SECONDS
+from engine.records import Created, Pending, Retried, Stored
+from engine.store.base import Record
+from engine.waits import Settled, settle, settle_registered
+
+GoOn = Callable[[str], Awaitable[None]]
+TakeOver = Callable[[str, str], Awaitable[None]]
+IsDead = Callable[[str, str], Awaitable[bool]]
+_PAGE = 500
+
+
+@dataclass(slots=True)
+class Sweep:
+    """One pass.
+
+    `go_on(run)` lets a run go on if it may; `is_dead(instance, run)` tells whether that driver of the run is gone, and
+    `take_over(instance, run)` claims a run that a dead one drove.
+    """
+
+    actor: Actor
+    go_on: GoOn
+    take_over: TakeOver
+    is_dead: IsDead
+    looked_at: int = 0
+    deadlines: list[datetime] = field(default_factory=list)
+
+    async def run(self) -> None:
+        """Do one whole pass."""
+        async for record in self._each(names.EARLY):
+            await self._guarded(record, self._early)
+        async for record in self._each(names.READY):
+            await self._guarded(record, self._ready)
+        await self._due()
+        await self._driving()
+        await outbox.prune(self.actor.store)
+
+    async def _each(self, prefix: str) -> AsyncIterator[Record]:
+        after: str | None = None
+        while True:
+            page = await self.actor.store.list(prefix, after=after, limit=_PAGE)
+            for record in page:
+                self.looked_at += 1
+                yield record
+            if len(page) < _PAGE:
+                return
+            after = page[-1].key
+
+    async def _guarded(self, record: Record, look: Callable[[Record], Awaitable[None]]) -> None:
+        """Look at one index record; a damaged record behind it is told of, and the pass goes on."""
+        try:
+            await look(record)
+            await self._settle_owed()
+        except UnreadableRecord as damage:
+            self.actor.owed.clear()
+            self.actor.note(EngineEvent(action="run.damaged", reason=damage.key))
+
+    async def _settle_owed(self) -> None:
+        """Let the runs go on that this pass gave a reason to; what was applied needs its `ready` record no more."""
+        owed, self.actor.owed = self.actor.owed, []
+        for each in owed:
+            await self.go_on(each.run)
+            await clear_ready(self.actor, each)
+
+    async def _is_old(self, record: Record) -> bool:
+        """Tell whether an index record has waited for its target for longer than any operation takes."""
+        return await self.actor.store.now() - record.stored_at > timedelta(seconds=REMOVAL_GRACE_SECONDS)
+
+    # -- early signals ---------------------------------------------------------------------------------------
+
+    async def _early(self, record: Record) -> None:
+        at = names.parse_pending(record.key)
+        raw = await self.actor.store.get(at.key.pending(at.slot, at.m))
+        if raw is None:
+            if await self._is_old(record):
+                await self.actor.store.delete([record.key])
+            return
+        entry = records.slot_record(raw)
+        if not isinstance(entry, Stored) or not isinstance(entry.value, Pending):
+            await self.actor.store.delete([record.key])
+            return
+        if records.current_slot(await self.actor.top(at.key)) == at.slot:
+            return
+        claim = await self.actor.taking(at.key, at.slot)
+        if claim is not None and not isinstance(await settle(self.actor, at.key, claim), Settled):
+            until = records.kept_until(Stored(entry.value, entry.number, entry.at))
+            if await self.actor.store.now(until=until) < until:
+                return
+        await self.actor.store.delete([record.key])
+
+    # -- runs that may go on ---------------------------------------------------------------------------------
+
+    async def _ready(self, record: Record) -> None:
+        run, wait = names.parse_ready(record.key)
+        if wait == "-":
+            await self._ready_by_log(record, run)
+            return
+        owed = Owed(run, wait, record.key)
+        if await clear_ready(self.actor, owed):
+            return
+        if await self.actor.store.get(names.event(run, 1)) is not None and await self.actor.outcome(wait) is not None:
+            await self.go_on(run)
+            await clear_ready(self.actor, owed)
+        elif await self._is_old(record):
+            await self.actor.store.delete([record.key])
+
+    async def _ready_by_log(self, record: Record, run: str) -> None:
+        seq = records.ready(record).value.event
+        state = await runs.load(self.actor, run)
+        if state is None or state.seq < seq:
+            if await self._is_old(record):
+                await self.actor.store.delete([record.key])
+            return
+        await finish_ready(self.actor, state, seq, record.key, self.go_on)
+
+    # -- what time brings ------------------------------------------------------------------------------------
+
+    async def _due(self) -> None:
+        now = await self.actor.store.now()
+        horizon = names.minute(now + timedelta(minutes=1))
+        async for record in self._each(names.DUE):
+            if record.key > f"{names.DUE}{horizon}{names.HIGHEST}":
+                return
+            await self._guarded(record, self._look)
+
+    async def _look(self, record: Record) -> None:
+        kind, target = names.parse_due(record.key)
+        minute = record.key.split("/", 2)[1]
+        passed = minute < names.minute(await self.actor.about_now())
+        done = passed
+        match kind:
+            case "deadline":
+                done = await self._deadline(record, target)
+            case "signal":
+                done = await removal.expire(self.actor, names.parse_pending(target))
+            case "removal" if passed:
+                await removal.finish_removal(self.actor, target)
+            case "clear" if passed:
+                await removal.clear(self.actor, names.parse_pending(target))
+            case "chain" if passed:
+                await removal.sweep_chain(self.actor, target)
+            case "retire" if passed:
+                await self._retire(target)
+            case _:
+                pass
+        if done:
+            await self.actor.store.delete([record.key])
+
+    async def _deadline(self, record: Record, wait: str) -> bool:
+        registration = await self.actor.registration(wait)
+        if registration is None:
+            return await self._is_old(record)
+        standing = await settle_registered(self.actor, registration)
+        if isinstance(standing, Settled):
+            return True
+        until = records.deadline(registration)
+        if registration.value.key is not None and registration.value.claim is not None:
+            claim = await self.actor.store.get(
+                names.Key(registration.value.workflow, registration.value.key).claim(registration.value.claim)
+            )
+            until = until if claim is None else claim.stored_at + timedelta(seconds=registration.value.timeout)
+        self.deadlines.append(until)
+        return False
+
+    async def _retire(self, run: str) -> None:
+        state = await runs.load(self.actor, run)
+        retention = self.actor.retention_seconds
+        if state is None or state.ended_at is None or retention is None:
+            return
+        if await self.actor.store.now() - state.ended_at < timedelta(seconds=retention - 60):
+            return
+        try:
+            await removal.begin(self.actor, run, "retention")
+        except (NotFound, Conflict):
+            return
+
+    # -- drivers that died -----------------------------------------------------------------------------------
+
+    async def _driving(self) -> None:
+        async for record in self._each(names.DRIVING):
+            instance, run = names.parse_driving(record.key)
+            if await self.is_dead(instance, run):
+                await self._guarded(record, self._take_over)
+
+    async def _take_over(self, record: Record) -> None:
+        instance, run = names.parse_driving(record.key)
+        await self.take_over(instance, run)
+        await self.actor.store.delete([record.key])
+
+
+async def clear_ready(actor: Actor, owed: Owed) -> bool:
+    """Delete a `ready` record whose reason is gone: the log has applied the wait, or the run has ended."""
+    state = await runs.load(actor, owed.run)
+    if owed.wait == "-":
+        return False
+    if state is None:
+        return False
+    if state.phase != "ended" and owed.wait not in state.applied:
+        return False
+    await actor.store.delete([owed.ready])
+    return True
+
+
+async def finish_ready(actor: Actor, state: RunState, seq: int, ready: str, go_on: GoOn) -> None:
+    """Do what follows from event `seq` of a run, start it if that is called for, and delete the `ready` record then."""
+    found = await actor.store.get(names.event(state.run, seq))
+    if found is None:
+        return
+    event = records.event(found).value
+    await runs.finish(actor, state, seq, event)
+    if isinstance(event, Created | Retried) and state.phase == "waiting_for_driver":
+        await go_on(state.run)
+        again = await runs.load(actor, state.run)
+        if again is not None and again.phase == "waiting_for_driver":
+            return
+    await actor.store.delete([ready])
+
+
+__all__ = ["Sweep", "clear_ready", "finish_ready"]
