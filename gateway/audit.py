@@ -137,14 +137,15 @@ class Audit:
 
     Whoever waits first writes for all who came before it, one commit for all of them. `run` writes what nobody waits
     for, and the counts of floods. Events are kept while the store is away, up to `MAX_WAITING`; how many were lost
-    beyond that is an event too. `heard` is told of each event once it is stored.
+    beyond that is an event too. `heard` is told of each event once it is stored. `instance` may be set until the first
+    event is written.
     """
 
     def __init__(
         self, store: Store, instance: str, source: Source, *, heard: Callable[[Record], None] | None = None
     ) -> None:
         self._store = store
-        self._instance = instance
+        self.instance = instance
         self._source = source
         self._heard = heard
         self._waiting: deque[Entry] = deque()
@@ -285,7 +286,7 @@ class Audit:
         for _ in range(min(BATCH, len(self._waiting))):
             entry = self._waiting.popleft()
             self._seq += 1
-            at = names.audit(self._day, self._instance, self._seq)
+            at = names.audit(self._day, self.instance, self._seq)
             event = _event(entry, at=at, nonce=self._source.nonce(), prev=self._prev)
             key, value = records.encode(event)
             self._batch.append((key, value))

@@ -8,7 +8,8 @@ and an answer is given only when what it says, and the event that records it, ar
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from devices.model import Device
@@ -72,11 +73,13 @@ class Engine(Protocol):
 
     async def signal_wait(self, wait: str, request: SignalRequest) -> Answer: ...
 
-    async def address_of(self, wait: str) -> Addressed | None: ...
+    async def address_of(self, wait: str, request: SignalRequest | None = None) -> Addressed | None: ...
 
-    async def start_run(self, workflow: str, inputs: dict[str, object], *, by: str, run: str | None = None) -> str: ...
+    async def start_run(
+        self, workflow: str, inputs: Mapping[str, object], *, by: str, run: str | None = None
+    ) -> str: ...
 
-    async def waits(self, *, workflow: str | None = None, key: str | None = None) -> dict[str, object]: ...
+    async def waits(self, *, workflow: str | None = None, key: str | None = None) -> Mapping[str, object]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,26 +191,21 @@ class Deliver:
         # Whose wait it is has to be read to be authorised; nobody without any grant gets that far.
         if not self._authority.may_signal_at_all(who):
             return await self._finish(asked, NotDeclared(), "no_grant")
+        payload = parse_payload(raw)
+        request = None
+        if isinstance(payload, Payload):
+            request = SignalRequest(sender=who.sender, payload=payload, signal_id=signal_id)
         try:
-            address = await self._engine.address_of(wait)
+            # A repeat is known by its own chain although its wait is gone.
+            address = await self._engine.address_of(wait, request)
         except WaysideError as fault:
             return await self._finish(asked, StoreAway(), fault.code)
         if address is None or not self._authority.may_signal(who, address.workflow, address.key):
             return await self._finish(asked, NotDeclared(), "no_wait" if address is None else "no_grant")
-        asked = _Asked(
-            who=who,
-            origin=origin,
-            action="signal",
-            raw=raw,
-            signal_id=signal_id,
-            workflow=address.workflow,
-            key=address.key or "",
-            wait=wait,
-        )
-        payload = parse_payload(raw)
+        asked = replace(asked, workflow=address.workflow, key=address.key or "")
         if isinstance(payload, PayloadProblem):
             return await self._finish(asked, payload)
-        request = SignalRequest(sender=who.sender, payload=payload, signal_id=signal_id)
+        assert request is not None
         try:
             answer: DoorAnswer = await self._engine.signal_wait(wait, request)
         except WaysideError as fault:

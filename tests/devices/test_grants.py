@@ -1,0 +1,132 @@
+"""Proves that a grant allows what it names and nothing else, and that nobody is granted to hear other devices."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devices import grants
+from devices.grants import ListenGrant, SignalGrant, WorkflowGrant, covers, filter_problem, parse
+from engine.errors import BadInput
+from engine.limits import NAME_PATTERN
+
+names = st.from_regex(rf"\A{NAME_PATTERN}\Z")
+targets = names | st.just("*")
+words = st.sampled_from(["a", "b", "c", "sensors"])
+topics = st.lists(words, min_size=1, max_size=4).map("/".join)
+filters = st.builds(
+    lambda head, middle, tail: "/".join([head, *middle, *tail]),
+    words,
+    st.lists(words | st.just("+"), max_size=3),
+    st.sampled_from([[], ["#"]]),
+)
+
+
+def matches(topic_filter: str, topic: str) -> bool:
+    """Match as MQTT 5, 4.7 says, level by level."""
+    if topic_filter == "#":
+        return True
+    head, _, rest = topic_filter.partition("/")
+    level, slash, below = topic.partition("/")
+    if head not in ("+", level):
+        return False
+    if not slash:
+        return rest in ("", "#")
+    return bool(rest) and matches(rest, below)
+
+
+@given(targets, st.none() | names)
+def test_a_signal_grant_is_read_as_it_was_written(workflow: str, key: str | None) -> None:
+    grant = SignalGrant(workflow, key)
+    assert parse(str(grant)) == grant
+
+
+@given(st.sampled_from(["read", "run"]), targets)
+def test_a_workflow_grant_is_read_as_it_was_written(verb: str, workflow: str) -> None:
+    assert str(parse(f"{verb}:{workflow}")) == f"{verb}:{workflow}"
+
+
+def test_a_star_for_the_key_is_the_whole_workflow() -> None:
+    assert parse("signal:front-door/*") == SignalGrant("front-door", None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "signal", "signal:", "signal:w/", "signal:/k", "signal:w/k/x", "signal:W/k", "signal:w*/k", "signal:**",
+        "signal:+/k", "signal:w/#", "read:w/k", "read:", "run:a b", "write:w", "Signal:w", "signal:w\n", "signal: w",
+        "listen:", "listen:#", "listen:+/x", "listen:$SYS/x", "listen:a/#/b", "listen:a/b#", "listen:a+/b", "listen:/a",
+        "listen:a\x00b",
+    ],
+)  # fmt: skip
+def test_what_is_no_grant_is_refused_with_the_forms_that_there_are(text: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        parse(text)
+    assert "signal:WORKFLOW[/KEY]" in refused.value.hint
+
+
+@pytest.mark.parametrize("root", ["d", "signals", "runs", "get", "replies", "gateway"])
+@pytest.mark.parametrize("tail", ["", "/#", "/x", "/+/x"])
+def test_nobody_is_granted_to_listen_where_devices_speak_or_are_answered(root: str, tail: str) -> None:
+    with pytest.raises(BadInput):
+        parse(f"listen:{root}{tail}")
+
+
+@given(names, names, names, names)
+def test_a_signal_needs_the_workflow_and_the_key(workflow: str, key: str, other: str, other_key: str) -> None:
+    held = [SignalGrant(workflow, key)]
+    assert grants.may_signal(held, workflow, key)
+    assert grants.may_signal(held, other, other_key) == ((other, other_key) == (workflow, key))
+    assert not grants.may_read(held, workflow)
+    assert not grants.may_run(held, workflow)
+
+
+@given(names, names)
+def test_a_wait_without_a_key_needs_the_grant_on_the_workflow(workflow: str, key: str) -> None:
+    assert not grants.may_signal([SignalGrant(workflow, key)], workflow, None)
+    assert grants.may_signal([SignalGrant(workflow)], workflow, None)
+    assert grants.may_signal([SignalGrant("*")], workflow, None)
+
+
+@given(names, names)
+def test_a_star_stands_for_any_workflow_but_only_for_its_verb(workflow: str, key: str) -> None:
+    assert grants.may_signal([SignalGrant("*", key)], workflow, key)
+    assert grants.may_read([WorkflowGrant("read", "*")], workflow)
+    assert not grants.may_run([WorkflowGrant("read", "*")], workflow)
+    assert not grants.may_signal([WorkflowGrant("read", "*"), WorkflowGrant("run", "*")], workflow, key)
+
+
+@given(filters, filters, topics)
+def test_a_covered_filter_matches_no_topic_that_the_grant_does_not(granted: str, asked: str, topic: str) -> None:
+    if covers(granted, asked) and matches(asked, topic):
+        assert matches(granted, topic)
+
+
+@given(filters)
+def test_a_filter_covers_itself_and_the_topics_that_it_matches(topic_filter: str) -> None:
+    assert covers(topic_filter, topic_filter)
+    assert filter_problem(topic_filter) == ""
+
+
+@given(filters, topics)
+def test_a_filter_covers_exactly_the_topics_that_it_matches(granted: str, topic: str) -> None:
+    assert covers(granted, topic) == matches(granted, topic)
+
+
+@pytest.mark.parametrize(
+    ("granted", "asked", "allowed"),
+    [
+        ("cameras/+/cmd", "cameras/kitchen/cmd", True),
+        ("cameras/+/cmd", "cameras/+/cmd", True),
+        ("cameras/+/cmd", "cameras/#", False),
+        ("cameras/+", "cameras/kitchen/cmd", False),
+        ("cameras/#", "cameras", True),
+        ("cameras/#", "cameras/+/cmd", True),
+        ("cameras/kitchen", "cameras/+", False),
+        ("cameras/#", "#", False),
+        ("cameras/#", "d/kitchen/signals", False),
+    ],
+)
+def test_a_listen_grant_allows_what_lies_within_it(granted: str, asked: str, allowed: bool) -> None:
+    assert grants.may_listen([ListenGrant(granted)], asked) is allowed
