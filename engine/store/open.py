@@ -27,7 +27,8 @@ def open_store(url: str) -> Store:
             return _memory()
         case "sqlite":
             parts = urlsplit(url)
-            path = Path(unquote(parts.path))
+            # Four slashes, as other tools write an absolute path, mean what three do.
+            path = Path("/" + unquote(parts.path).lstrip("/")) if parts.path.startswith("/") else Path(parts.path)
             if parts.netloc or parts.query or parts.fragment or not path.is_absolute():
                 raise BadInput(f"the store {url} cannot be opened: it has no absolute path", hint=f"use {_FORMS}")
             return _sqlite(path, url)
