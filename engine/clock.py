@@ -37,7 +37,7 @@ class SystemSource:
         return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
     def nonce(self) -> str:
-        return encode(secrets.randbits(80), 16)
+        return secrets.token_hex(10)
 
     def sortable_id(self) -> str:
         # Counting down makes the newest id the lowest, so that the latest runs are a short range on every backend.
