@@ -214,9 +214,10 @@ def say(answer: DoorAnswer, *, reader: bool, sender: Sender | None = None) -> Wo
 
 
 def _taken(answer: Taken) -> dict[str, object]:
-    details: dict[str, object] = {"state": answer.state, "duplicate": answer.duplicate}
+    details: dict[str, object] = {"state": answer.state}
     if answer.held_until is not None:
         details["held_until"] = rfc3339(answer.held_until)
+    details["duplicate"] = answer.duplicate
     if (where := answer.where) is not None:
         details |= {"run": where.run, "step": where.step, "wait": where.wait, "job": where.job}
     return details

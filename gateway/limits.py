@@ -197,6 +197,9 @@ class Seldom:
         self._capacity = capacity
         self._last: OrderedDict[str, float] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._last)
+
     def due(self, name: str, now: float) -> bool:
         """Tell whether it is time again for `name`, and if so count it."""
         if now - self._last.get(name, float("-inf")) < self._seconds:
