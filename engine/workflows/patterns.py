@@ -21,7 +21,7 @@ _DIGIT: Final = "0-9"
 _WORD: Final = "0-9A-Za-z_"
 _BLANK: Final = "\t-\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 _NOT_DIGIT: Final = "\\x00-/:-\U0010ffff"
-_NOT_WORD: Final = "\\x00-/:-@\\[-\\^`{-\U0010ffff"
+_NOT_WORD: Final = "\\x00-/:-@\\[-\\^`\\{-\U0010ffff"
 _NOT_BLANK: Final = (
     "\\x00-\u0008\u000e-\u001f!-\u009f\u00a1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e"
     "\u2060-\u2fff\u3001-\ufefe\uff00-\U0010ffff"
