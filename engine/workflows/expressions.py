@@ -39,7 +39,7 @@ _REASONS: Final = (
     ("divide by zero", "it divides by zero"),
     ("modulus by zero", "it divides by zero"),
     ("overflow", "a number is out of range"),
-    ("out of bounds", "a number or an index is out of range"),
+    ("Index error", "a number or an index is out of range"),
     ("out of range", "a number or an index is out of range"),
     ("o matching overload", "it combines values of types that do not go together"),
     ("o such overload", "it combines values of types that do not go together"),
@@ -214,5 +214,6 @@ def _returned(value: object) -> JsonValue:
     if isinstance(value, dict):
         if not all(isinstance(name, str) for name in value):
             raise _Unfit("a map in its value has names that are not texts")
-        return {str(_returned(name)): _returned(inner) for name, inner in value.items()}
+        # The runtime's maps are in no order: sorted, the same values give the same text every time.
+        return {str(_returned(name)): _returned(inner) for name, inner in sorted(value.items())}
     raise _Unfit("its value is a time, a duration, bytes or a type; write string(…) around it")
