@@ -12,7 +12,7 @@ import heapq
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -32,7 +32,10 @@ _DAYS_KEPT: Final = 2
 _UNSHOWN: Final = frozenset({"v", "at", "nonce", "prev"})
 
 # day -> instance -> the number of the last event that was read
-Positions = dict[str, dict[str, int]]
+Positions = dict[
+    Annotated[str, msgspec.Meta(pattern=r"^\d{8}\Z")],
+    dict[Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")], Annotated[int, msgspec.Meta(ge=0)]],
+]
 
 
 @dataclass(frozen=True, slots=True)

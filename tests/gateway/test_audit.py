@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from devices.registry import Revised
 from engine.errors import StoreUnavailable
 from engine.events import EngineEvent
-from engine.records import Stored
+from engine.records import Stored, Unreadable
 from engine.store.base import Record
 from engine.store.memory import ManualClock, MemoryStore
 from gateway.audit import BATCH, FLOOD_SECONDS, MAX_WAITING, Audit, AuditEvent, Entry, digest, read_event
@@ -220,10 +221,14 @@ def test_no_text_field_takes_a_payload(payload: dict[str, object]) -> None:
         assert getattr(entry, name) in ("", "?", 0, 1, 0.0)
 
 
-def test_an_event_that_holds_more_than_its_fields_take_cannot_be_made() -> None:
-    fields = dict.fromkeys(("result", "principal", "workflow", "key", "wait", "run", "job", "step", "receipt"), "")
+async def test_an_event_that_holds_more_than_its_fields_take_cannot_be_made_or_read(
+    audit: Audit, store: MemoryStore
+) -> None:
+    audit.add(Entry(action="signal.refused", reason="not_found"))
+    await audit.written()
+    (event,) = await events(store)
     with pytest.raises(ValueError, match="reason"):
-        AuditEvent(
-            at="audit/20260101/one/000000000001", nonce="n", action="signal.refused", reason='{"verdict":"known"}',
-            door="", address="", bytes=0, count=1, seconds=0.0, prev="", **fields,
-        )  # fmt: skip
+        msgspec.structs.replace(event, reason='{"verdict":"known"}')
+    (record,) = await store.list("audit/")
+    forged = Record(record.key, record.value.replace(b'"not_found"', b'"x y"'), record.stored_at)
+    assert isinstance(read_event(forged), Unreadable)
