@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from devices.model import Rate
 from devices.registry import Registry
@@ -26,10 +26,9 @@ from engine.workflows.loading import Catalog, Change
 from gateway import data, logs
 from gateway.audit import Audit
 from gateway.auth import Authority
-from gateway.config import Address, LimitsTable, Loaded, Settings
+from gateway.config import Loaded
 from gateway.deliver import Deliver
-from gateway.http.front import Front
-from gateway.http.server import Server, bind, bound_to
+from gateway.http.sockets import bound_to, listen
 from gateway.limits import DeviceLimits, Rates
 from gateway.listener.limits import ListenerLimits
 from gateway.listener.server import Listener
@@ -37,6 +36,10 @@ from gateway.mqtt_door import MqttDoor
 from gateway.outbox import Outbox
 from gateway.presence import Presence, announce
 from gateway.services import Services
+from gateway.settings import Address, LimitsTable, Settings
+
+if TYPE_CHECKING:
+    from gateway.http.server import Server
 
 CATALOG_SECONDS: Final = 1.0
 STORE_PATIENCE_SECONDS: Final = 2.0
@@ -181,15 +184,12 @@ class _Gateway:
         door.attach(self._listener, services.registry)
         services.outbox.attach(self._listener)
         services.connections_of = self._connections_of
-        front = Front(self._application, hosts=self._settings.http_hosts, not_ready=self._not_ready)
-        self._front = front
-        self._http = Server(front, grace_seconds=self._settings.engine.stop_grace)
         self._stop = asyncio.Event()
         self._listening = False
 
     async def run(self, ready: Callable[[Presence], None]) -> None:
         """Open the doors, MQTT last, and close them again when a signal says so."""
-        services, socket = self._services, bind(self._settings.http)
+        services, http = self._services, listen(self._settings.http)
         await services.outbox.start()
         self._take_signals()
         try:
@@ -200,19 +200,19 @@ class _Gateway:
                     group.create_task(services.outbox.follow(), name="outbox"),
                     group.create_task(self._follow_catalog(), name="catalog"),
                 ]
-                group.create_task(self._http.serve([socket]), name="http")
-                await self._http.ready.wait()
-                presence = await self._open_mqtt(bound_to(socket))
+                presence = await self._open_mqtt(bound_to(http))
                 with announce(self._settings.data, presence):
-                    _settle_memory()
-                    group.create_task(self._front.start(), name="http application")
                     ready(presence)
+                    # Who calls by HTTP is connected already, and waits for this at most; devices do not have to.
+                    server = await asyncio.to_thread(self._http_server)
+                    group.create_task(server.serve([http]), name="http")
+                    _settle_memory()
                     await self._stop.wait()
-                await self._close_doors()
+                await self._close_doors(server)
                 for task in following:
                     task.cancel()
         finally:
-            socket.close()
+            http.close()
 
     async def _open_mqtt(self, http: str) -> Presence:
         """Open the last door: a device that gets in finds everything behind it at work."""
@@ -229,19 +229,24 @@ class _Gateway:
         self._services.doors.update(mqtt=mqtt, http=http)
         return Presence(instance=self._services.engine.instance, pid=os.getpid(), mqtt=mqtt, http=http)
 
-    async def _close_doors(self) -> None:
+    async def _close_doors(self, server: Server) -> None:
         """Take nothing more, and finish what is in flight."""
         _log.info("stopping")
         self._listening = False
         self._services.stopping.set()
-        self._http.stop()
+        server.stop()
         await self._listener.stop(self._settings.engine.stop_grace)
         self._services.deliver.stop()
 
-    def _application(self) -> object:
-        from gateway.http.app import create_app  # noqa: PLC0415  half of a start's time; see Front
+    def _http_server(self) -> Server:
+        """Make the HTTP door's server: importing it takes as long as the rest of a start."""
+        from gateway.http.app import create_app  # noqa: PLC0415
+        from gateway.http.front import Front  # noqa: PLC0415
+        from gateway.http.server import Server  # noqa: PLC0415
 
-        return create_app(self._services)
+        app = create_app(self._services)
+        front = Front(app, hosts=self._settings.http_hosts, not_ready=self._not_ready)
+        return Server(front, grace_seconds=self._settings.engine.stop_grace)
 
     async def _follow_catalog(self) -> None:
         """Take up edits of definitions: a few microseconds a second while there are none."""

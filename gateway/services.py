@@ -12,10 +12,10 @@ from engine.clock import Source
 from engine.service import Engine
 from gateway.audit import Audit
 from gateway.auth import Authority
-from gateway.config import Settings
 from gateway.deliver import Deliver
 from gateway.limits import DeviceLimits
 from gateway.outbox import Outbox
+from gateway.settings import Settings
 
 T = TypeVar("T")
 

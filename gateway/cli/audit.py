@@ -40,7 +40,7 @@ def audit(
         "action": action,
     }
     if since is not None:
-        from gateway.config import parse_duration
+        from gateway.settings import parse_duration
 
         try:
             filters["since_seconds"] = str(parse_duration(since))

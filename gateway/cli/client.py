@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from gateway.cli.invocation import Invocation, current
 if TYPE_CHECKING:
     import httpx
 
-    from gateway.config import Settings
+    from gateway.settings import Settings
 
 TIMEOUT_SECONDS: Final = 30.0
 FOLLOW_SECONDS: Final = 20
@@ -172,9 +173,11 @@ async def connect(
 async def _composed(settings: Settings, *, sweeps: bool) -> AsyncIterator[Client]:
     import httpx
 
+    from gateway import logs
     from gateway.app import compose
     from gateway.http.app import create_app
 
+    logs.configure(level="error", console=sys.stderr.isatty())
     async with compose(settings, sweeps=sweeps) as services:
         transport = httpx.ASGITransport(create_app(services), raise_app_exceptions=False)
         options = _options("http://localhost", _admin_token(settings.data))

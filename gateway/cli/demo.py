@@ -230,7 +230,8 @@ SCENES: Final[tuple[tuple[str, Callable[[Story], Awaitable[None]]], ...]] = (
 async def _demo() -> int:
     with tempfile.TemporaryDirectory(prefix="wayside-demo-") as name:
         data = Path(name) / "data"
-        (data / "workflows").mkdir(parents=True, mode=0o700)
+        data.mkdir(mode=0o700)
+        (data / "workflows").mkdir()
         (data / "workflows" / "front-door.yaml").write_text(DEFINITION, encoding="utf-8")
         invocation = replace(Invocation(), data=str(data))
         async with _gateway(data) as doors, connect(invocation) as client:
@@ -260,7 +261,7 @@ async def _tell(client: Client, doors: dict[str, Any]) -> list[Scene]:
 
 
 async def _audit(client: Client) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = (await client.get("/audit", action="signal.*"))["events"]
+    found: list[dict[str, Any]] = (await client.get("/audit", action="signal"))["events"]
     return found
 
 

@@ -16,7 +16,8 @@ from gateway.cli import output
 from gateway.cli.client import Client, connect
 from gateway.cli.invocation import current
 from gateway.cli.main import finish
-from gateway.config import Address, Loaded, Settings, load
+from gateway.config import Loaded, load
+from gateway.settings import Address, Settings
 
 LOW_DISK_BYTES: Final = 256 * 1024 * 1024
 CLOCK_SECONDS: Final = 5.0

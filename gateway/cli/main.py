@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
+import importlib
 import os
 import sys
-from collections.abc import Callable, Coroutine
-from typing import Any, NoReturn
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final, NoReturn
 
 import typer
 
@@ -15,7 +15,6 @@ from gateway.cli import invocation, output
 
 app = typer.Typer(
     name="wayside",
-    help="A gateway through which a device's MQTT message moves a waiting workflow run.",
     epilog=invocation.HELP,
     add_completion=False,
     no_args_is_help=True,
@@ -77,24 +76,36 @@ def told(fault: WaysideError) -> None:
 
 def finish(work: Coroutine[Any, Any, int | None]) -> None:
     """Run a command's coroutine; a number that it returns is the exit status."""
+    import asyncio
+
     status = asyncio.run(work)
     if status:
         raise typer.Exit(status)
 
 
-def _register() -> None:
-    from gateway.cli import audit, demo, devices, doctor, runs, serve, signals, simulate, workflows
+# Which module holds which command: what a call does not need is not imported, which a gateway's start would feel.
+_COMMANDS: Final[Mapping[str, str]] = {
+    "serve": "serve",
+    "demo": "demo",
+    "workflow": "workflows",
+    "run": "runs",
+    "waits": "signals",
+    "signal": "signals",
+    "device": "devices",
+    "audit": "audit",
+    "simulate": "simulate",
+    "doctor": "doctor",
+}
 
-    modules: tuple[Callable[[typer.Typer], None], ...] = (
-        serve.register,
-        demo.register,
-        workflows.register,
-        runs.register,
-        signals.register,
-        devices.register,
-        audit.register,
-        simulate.register,
-        doctor.register,
-    )
-    for register in modules:
-        register(app)
+
+@app.callback()
+def root() -> None:
+    """A gateway through which a device's MQTT message moves a waiting workflow run."""
+
+
+def _register() -> None:
+    """Register the command that is asked for, or all of them where that is not clear."""
+    asked = next((argument for argument in invocation.current().rest if not argument.startswith("-")), "")
+    modules = [_COMMANDS[asked]] if asked in _COMMANDS else list(dict.fromkeys(_COMMANDS.values()))
+    for module in modules:
+        importlib.import_module(f"gateway.cli.{module}").register(app)

@@ -160,7 +160,7 @@ def gc(
     ],
 ) -> None:
     """Remove runs that ended long ago."""
-    from gateway.config import parse_duration
+    from gateway.settings import parse_duration
 
     try:
         seconds = parse_duration(older_than)

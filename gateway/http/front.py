@@ -1,27 +1,26 @@
 """The outermost layer of the HTTP door, in plain ASGI: which host is meant, how much is read, what a fault looks like.
 
-It also answers the health checks, and holds requests back until the application behind it is built: importing and
-building that takes longer than everything else of a start, and devices need not wait for it.
+It also answers the health checks.
 """
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from engine.limits import MAX_PAYLOAD_BYTES
+from engine.limits import MAX_DEFINITION_BYTES, MAX_PAYLOAD_BYTES
+from gateway.http.problems import TooLarge
 from gateway.logs import get_logger
 
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
 MAX_BODY_BYTES: Final = MAX_PAYLOAD_BYTES
+# Only an operator gets as far as having a whole definition read.
+_LARGER: Final = {"/api/v1/workflows/validate": MAX_DEFINITION_BYTES}
 _HEADERS: Final = [
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -30,20 +29,12 @@ _HEADERS: Final = [
 
 
 class Front:
-    """An ASGI application around the one that `build` makes, in a thread, as soon as `start` is called."""
+    """An ASGI application around the one that has the routes."""
 
-    def __init__(
-        self, build: Callable[[], ASGIApp], *, hosts: Iterable[str], not_ready: Callable[[], Awaitable[list[str]]]
-    ) -> None:
-        self._build = build
+    def __init__(self, app: ASGIApp, *, hosts: Iterable[str], not_ready: Callable[[], Awaitable[list[str]]]) -> None:
+        self._app = app
         self._hosts = {"localhost", socket.gethostname().lower(), *(host.lower() for host in hosts)}
         self._not_ready = not_ready
-        self._app: asyncio.Future[ASGIApp] | None = None
-
-    async def start(self) -> None:
-        """Build the application behind; requests that come meanwhile wait for it."""
-        self._app = asyncio.ensure_future(asyncio.to_thread(self._build))
-        await asyncio.shield(self._app)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -65,6 +56,7 @@ class Front:
                 await _problem(sending, 500, "internal", "something went wrong inside the gateway; its log says where")
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        cap = _LARGER.get(scope["path"], MAX_BODY_BYTES)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if not self._meant(headers.get("host", "")):
             await _problem(
@@ -74,11 +66,8 @@ class Front:
             await _problem(send, 403, "forbidden", "requests from other origins are refused")
         elif scope["path"] in {"/healthz", "/readyz"} and scope["method"] in {"GET", "HEAD"}:
             await self._health(scope["path"], send)
-        elif self._app is None:
-            await _problem(send, 503, "starting", "the gateway is starting", (b"retry-after", b"1"))
         else:
-            app = await asyncio.shield(self._app)
-            await app(scope, _capped(headers, receive), send)
+            await self._app(scope, _capped(headers, receive, cap), send)
 
     def _meant(self, host: str) -> bool:
         """Tell whether a Host is this gateway: an address, or a known name. Other names may be somebody's trick."""
@@ -102,7 +91,7 @@ def _same_origin(headers: dict[str, str]) -> bool:
     return origin is None or urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
 
 
-def _capped(headers: dict[str, str], receive: Receive) -> Receive:
+def _capped(headers: dict[str, str], receive: Receive, cap: int) -> Receive:
     """Raise `TooLarge` as soon as a body is known to be over the cap, before the rest of it is read."""
     said = headers.get("content-length", "")
     length = int(said) if said.isascii() and said.isdigit() else 0
@@ -110,15 +99,12 @@ def _capped(headers: dict[str, str], receive: Receive) -> Receive:
 
     async def receiving() -> Message:
         nonlocal read
-        # The application behind is there by now, and with it what this takes to import.
-        from gateway.http.problems import TooLarge  # noqa: PLC0415
-
-        if length > MAX_BODY_BYTES:
+        if length > cap:
             raise TooLarge(length)
         message = await receive()
         if message["type"] == "http.request":
             read += len(message.get("body", b""))
-            if read > MAX_BODY_BYTES:
+            if read > cap:
                 raise TooLarge(read)
         return message
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from engine.errors import BadInput
-from gateway.config import Address, load, parse_address, parse_duration
+from gateway.config import load
+from gateway.settings import Address, parse_address, parse_duration
 
 
 def problems(

@@ -1,0 +1,194 @@
+"""What can be set, with its bounds and defaults; how one value is read. Where values come from: `config`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from engine import limits
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_ADDRESS: Final = r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:\[\]/]*)):(?P<port>\d{1,5})"
+_SCHEMES: Final = frozenset({"", "sqlite", "memory"})
+
+
+class Address(NamedTuple):
+    """A host and a port to listen on; port 0 takes a free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def loopback(self) -> bool:
+        """Tell whether only this machine can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def parse_address(value: object) -> Address:
+    """Read `HOST:PORT`, `[IPv6]:PORT` or `:PORT` (loopback); raises ValueError with what would do."""
+    if isinstance(value, Address):
+        return value
+    found = re.fullmatch(_ADDRESS, str(value).strip())
+    if found is None or int(found["port"]) > 65_535:
+        raise ValueError("an address is written HOST:PORT, such as 127.0.0.1:1883")
+    return Address(found["six"] or found["host"] or "127.0.0.1", int(found["port"]))
+
+
+def parse_duration(value: object) -> float:
+    """Read seconds, or a number with a unit: `90`, `90s`, `15m`, `1h`, `30d`, `2w`; raises ValueError."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", str(value).strip())
+    if found is None:
+        raise ValueError("a time span is a number of seconds, or one with a unit: 90s, 15m, 1h, 30d")
+    return float(found[1]) * _UNITS[found[2] or "s"]
+
+
+def _parse_store(value: object) -> str:
+    """Read a store's URL or path. A URL may hold a password: it is never quoted."""
+    text = str(value)
+    scheme = text.split(":", 1)[0] if re.match(r"[a-z0-9+]{2,}:", text) else ""
+    if scheme not in _SCHEMES:
+        raise ValueError("this build stores in sqlite:///PATH")
+    return text
+
+
+def _parse_path(value: object) -> Path:
+    return Path(str(value)).expanduser().absolute()
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True):
+    pass
+
+
+class EngineTable(_Table, frozen=True, kw_only=True):
+    """`[engine]`: the sweep, and how long ended runs are kept (0: until somebody removes them)."""
+
+    sweep_interval: Annotated[float, Meta(ge=0.1, le=300)] = limits.SWEEP_INTERVAL_SECONDS
+    heartbeat: Annotated[float, Meta(ge=0.5, le=limits.STALE_AFTER_SECONDS / 2)] = limits.HEARTBEAT_SECONDS
+    retention: Annotated[float, Meta(ge=0)] = 0.0
+    stop_grace: Annotated[float, Meta(ge=0, le=300)] = 10.0
+
+
+class ListenerTable(_Table, frozen=True, kw_only=True):
+    """`[listener]`: bounds of the MQTT door as a whole."""
+
+    max_connections: Annotated[int, Meta(ge=1, le=1_000_000)] = 12_000
+    connects_per_second: Annotated[float, Meta(gt=0, le=100_000)] = 500.0
+    connects_burst: Annotated[int, Meta(ge=1, le=1_000_000)] = 2_000
+
+
+class LimitsTable(_Table, frozen=True, kw_only=True):
+    """`[limits]`: what one device may do, as events a second and how many at once."""
+
+    signals_per_second: Annotated[float, Meta(gt=0, le=100_000)] = 5.0
+    signals_burst: Annotated[int, Meta(ge=1, le=100_000)] = 20
+    runs_per_second: Annotated[float, Meta(gt=0, le=100_000)] = 1.0
+    runs_burst: Annotated[int, Meta(ge=1, le=100_000)] = 5
+    reads_per_second: Annotated[float, Meta(gt=0, le=100_000)] = 1.0
+    reads_burst: Annotated[int, Meta(ge=1, le=100_000)] = 5
+    connects_per_second: Annotated[float, Meta(gt=0, le=100_000)] = 1.0
+    connects_burst: Annotated[int, Meta(ge=1, le=100_000)] = 20
+
+
+class LogTable(_Table, frozen=True, kw_only=True):
+    """`[log]`: `format` auto is a console on a terminal and JSON lines otherwise."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "console", "json"] = "auto"
+
+
+class Settings(_Table, frozen=True, kw_only=True):
+    """All settings of a gateway, checked. `data` is absolute."""
+
+    data: Path
+    workflows: Path | None = None
+    store: str | None = None
+    mqtt: Address = Address("127.0.0.1", 1883)
+    http: Address = Address("127.0.0.1", 8080)
+    http_hosts: tuple[str, ...] = ()
+    allow_plaintext: bool = False
+    engine: EngineTable = EngineTable()
+    listener: ListenerTable = ListenerTable()
+    limits: LimitsTable = LimitsTable()
+    log: LogTable = LogTable()
+
+    @property
+    def workflow_directory(self) -> Path:
+        return self.workflows or self.data / "workflows"
+
+    @property
+    def store_url(self) -> str:
+        return self.store or str(self.data / "wayside.db")
+
+
+SettingPath = tuple[str, ...]
+_SPECIAL: Final[Mapping[SettingPath, Callable[[object], object]]] = {
+    ("data",): _parse_path,
+    ("workflows",): _parse_path,
+    ("store",): _parse_store,
+    ("mqtt",): parse_address,
+    ("http",): parse_address,
+}
+_DURATIONS: Final = frozenset(("engine", name) for name in EngineTable.__struct_fields__)
+
+
+@cache
+def known() -> dict[SettingPath, Any]:
+    """Map every setting to its type, and every table to its class."""
+    types: dict[SettingPath, Any] = {}
+    for name, kind in get_type_hints(Settings, include_extras=True).items():
+        types[name,] = kind
+        if is_table(kind):
+            types.update({(name, sub): hint for sub, hint in get_type_hints(kind, include_extras=True).items()})
+    return types
+
+
+def is_table(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, _Table)
+
+
+def parse(path: SettingPath, value: object) -> object:
+    """Read one setting's value; raises ValueError with what would do."""
+    if (special := _SPECIAL.get(path)) is not None:
+        return special(value)
+    kind = known()[path]
+    if is_table(kind):
+        raise ValueError("this is a table, not a value")
+    if get_origin(kind) is Literal and value not in get_args(kind):
+        raise ValueError(f"this is one of {', '.join(get_args(kind))}")
+    given = parse_duration(value) if path in _DURATIONS else value
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as fault:
+        # The library's words name the type and the bound, never the value.
+        said = str(fault).partition(" - at ")[0].replace("`", "")
+        raise ValueError(said[0].lower() + said[1:]) from None
+
+
+def build(values: Mapping[SettingPath, object]) -> Settings:
+    """Make the settings of values that were parsed; what is not given has its default."""
+    tables: dict[str, dict[str, object]] = {}
+    plain: dict[str, Any] = {}
+    for path, value in values.items():
+        if len(path) == 1:
+            plain[path[0]] = value
+        else:
+            tables.setdefault(path[0], {})[path[1]] = value
+    types = known()
+    return Settings(**plain, **{name: types[name,](**given) for name, given in tables.items()})
