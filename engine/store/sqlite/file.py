@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
+from typing import TypeVar
 from urllib.parse import quote
 
 from engine.errors import FormatTooNew, StoreDamaged, StoreUnavailable
 from engine.limits import SQLITE_CACHE_KIB, SQLITE_WAL_BYTES, SQLITE_WAL_PAGES
 from engine.store.sqlite.faults import fault, is_busy, locked, moved
+
+T = TypeVar("T")
 
 APPLICATION_ID = 0x57594453  # "WYDS"
 SCHEMA_VERSION = 1
@@ -87,21 +91,28 @@ def open_file(path: Path, *, patience_seconds: float) -> StoreFile:
     path = path.absolute()
     _make_place(path)
     _refuse_lost_beginning(path)
+    patiently(path, patience_seconds, lambda: _prepare(path))
+    found = path.stat()
+    return StoreFile(path, found.st_dev, found.st_ino)
+
+
+def patiently(path: Path, patience_seconds: float, attempt: Callable[[], T]) -> T:
+    """Do something with the file, again and again while another process has it locked; translate what is raised.
+
+    Whoever opens a file first, or closes it last, has all of it for a moment: even connecting may find it locked.
+    """
     give_up_at = monotonic() + patience_seconds
     while True:
         try:
-            _prepare(path)
+            return attempt()
         except sqlite3.Error as error:
             if not is_busy(error):
                 raise fault(error, path) from error
             if monotonic() >= give_up_at:
                 raise locked(path, patience_seconds) from None
-            sleep(_RETRY_SECONDS)
         except OSError as error:
             raise _not_made(path, error) from error
-        else:
-            found = path.stat()
-            return StoreFile(path, found.st_dev, found.st_ino)
+        sleep(_RETRY_SECONDS)
 
 
 def _make_place(path: Path) -> None:
@@ -140,10 +151,12 @@ def _refuse_lost_beginning(path: Path) -> None:
 def _prepare(path: Path) -> None:
     """Bring the file to the state in which it is used. Several processes may do this at once."""
     wal = path.with_name(path.name + "-wal")
-    settled = not wal.exists() or wal.stat().st_size == 0
     connection = _connect(path)
     try:
+        # At one moment: another process may be about to make the tables.
+        connection.execute("BEGIN")
         fresh = _is_fresh(connection, path)
+        connection.execute("COMMIT")
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchall()[0][0]
         if mode != "wal":
             raise StoreUnavailable(
@@ -157,8 +170,6 @@ def _prepare(path: Path) -> None:
                 for statement in _SCHEMA:
                     connection.execute(statement)
             connection.execute("COMMIT")
-        elif settled:
-            _refuse_truncated(connection, path)
         # A process killed between writing a commit and syncing it leaves one that is seen from now on: make it last.
         _sync(wal, os.O_RDWR)
     finally:
@@ -166,7 +177,7 @@ def _prepare(path: Path) -> None:
 
 
 def _is_fresh(connection: sqlite3.Connection, path: Path) -> bool:
-    """Tell a new file from one of ours; raise for any other."""
+    """Tell a new file from one of ours, inside a transaction; raise for any other."""
     application = connection.execute("PRAGMA application_id").fetchall()[0][0]
     version = connection.execute("PRAGMA user_version").fetchall()[0][0]
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchall()[0][0]
@@ -180,23 +191,6 @@ def _is_fresh(connection: sqlite3.Connection, path: Path) -> bool:
     if application or version or tables:
         raise StoreDamaged(f"{path} is another program's database", hint="name another file; this one is left as it is")
     return True
-
-
-def _refuse_truncated(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file that is shorter than its first page says; only of use when nothing is left in the -wal."""
-    pages = connection.execute("PRAGMA page_count").fetchall()[0][0]
-    page_bytes = connection.execute("PRAGMA page_size").fetchall()[0][0]
-    # Asked after the pages: another process may be adding some.
-    if (size := path.stat().st_size) < pages * page_bytes and not _has_frames(path):
-        raise StoreDamaged(
-            f"{path} is truncated: {size} bytes where {pages * page_bytes} should be",
-            hint="put a backup in its place",
-        )
-
-
-def _has_frames(path: Path) -> bool:
-    wal = path.with_name(path.name + "-wal")
-    return wal.exists() and wal.stat().st_size > 0
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -63,10 +63,7 @@ class SqliteStore:
         # In the order in which they came.
         self._waiting: dict[Write, None] = {}
         self._watchdog: asyncio.AbstractEventLoop | None = None
-        try:
-            self._writer = Writer(self._file, host or SystemHostClock(), lock_seconds=lock_seconds)
-        except sqlite3.Error as error:
-            raise fault(error, self._file.path) from error
+        self._writer = Writer(self._file, host or SystemHostClock(), lock_seconds=lock_seconds)
 
     @property
     def path(self) -> Path:

@@ -22,7 +22,7 @@ from engine.limits import SQLITE_BATCH_BYTES, SQLITE_BATCH_RECORDS, SQLITE_POLL_
 from engine.store.sqlite import batch as statements
 from engine.store.sqlite.clock import FileClock, HostClock, anchored
 from engine.store.sqlite.faults import fault, is_busy, locked, may_have_landed, primary_code
-from engine.store.sqlite.file import StoreFile
+from engine.store.sqlite.file import StoreFile, patiently
 from engine.store.sqlite.requests import (
     Answers,
     Create,
@@ -48,15 +48,12 @@ class Writer:
         self._queue: SimpleQueue[Write | Watch | Stop] = SimpleQueue()
         self._stopping = False
         self._watches: list[Watch] = []
-        self._version_seen: int | None = None
         self._polled_at = 0.0
-        self._connection: sqlite3.Connection | None = file.connect()
-        try:
-            self.clock = self._anchor(self._connection, host)
-            self._version_seen = _version(self._connection)
-        except BaseException:
-            self._connection.close()
-            raise
+        self._connection: sqlite3.Connection | None
+        self._version_seen: int | None
+        self._connection, self.clock, self._version_seen = patiently(
+            file.path, lock_seconds, lambda: _start(file, host)
+        )
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
 
@@ -72,16 +69,6 @@ class Writer:
             self._stopping = True
             self._queue.put(Stop())
         self._thread.join(timeout_seconds)
-
-    def _anchor(self, connection: sqlite3.Connection, host: HostClock) -> FileClock:
-        give_up_at = monotonic() + self._lock_seconds
-        while not _begin(connection):
-            if monotonic() >= give_up_at:
-                raise locked(self._file.path, self._lock_seconds)
-            sleep(_LOCK_RETRY_SECONDS)
-        clock = anchored(connection, host, self._file.path)
-        connection.execute("COMMIT")
-        return clock
 
     # What follows runs in the thread.
 
@@ -140,8 +127,8 @@ class Writer:
         committing = False
         try:
             self._file.check_in_place()
-            connection = self._connected()
-            if not self._begin(connection, batch):
+            connection = self._begin(batch)
+            if connection is None:
                 return
             stamp_us = self.clock.stamp_us(connection)
             answers = self._do_all(connection, batch, stamp_us)
@@ -179,18 +166,25 @@ class Writer:
             case _:
                 assert_never(request)
 
-    def _begin(self, connection: sqlite3.Connection, batch: list[Write]) -> bool:
-        """Take the write lock; whoever has waited too long for it is told so. False when nobody is left."""
-        while not _begin(connection):
+    def _begin(self, batch: list[Write]) -> sqlite3.Connection | None:
+        """Take the write lock; whoever has waited too long for it is told so. None when nobody is left."""
+        while True:
+            try:
+                connection = self._connected()
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.Error as error:
+                if not is_busy(error):
+                    raise
+            else:
+                return connection
             too_old = monotonic() - self._lock_seconds
             overdue = [request for request in batch if request.since <= too_old]
             if overdue:
                 batch[:] = [request for request in batch if request.since > too_old]
                 deliver([(request, locked(self._file.path, self._lock_seconds)) for request in overdue])
             if not batch:
-                return False
+                return None
             sleep(_LOCK_RETRY_SECONDS)
-        return True
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -270,15 +264,17 @@ def _create(connection: sqlite3.Connection, creates: list[Create], stamp_us: int
     return answers
 
 
-def _begin(connection: sqlite3.Connection) -> bool:
-    """Begin a write transaction; False when another connection has the lock."""
+def _start(file: StoreFile, host: HostClock) -> tuple[sqlite3.Connection, FileClock, int]:
+    """Connect, take or make the clock's anchor, and see what has been written so far."""
+    connection = file.connect()
     try:
         connection.execute("BEGIN IMMEDIATE")
-    except sqlite3.Error as error:
-        if is_busy(error):
-            return False
+        clock = anchored(connection, host, file.path)
+        connection.execute("COMMIT")
+        return connection, clock, _version(connection)
+    except BaseException:
+        connection.close()
         raise
-    return True
 
 
 def _version(connection: sqlite3.Connection) -> int:
