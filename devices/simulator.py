@@ -23,7 +23,9 @@ import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -32,6 +34,8 @@ import aiomqtt
 
 MAX_PAYLOAD_BYTES: Final = 16_384  # the gateway's limit, which the scenario `bad` goes over
 SILENCE_SECONDS: Final = 2.0  # how long to listen for an answer that is sent at most once a minute
+RESENDS: Final = 5  # how often a device of the fleet sends a signal again whose connection was lost
+BACKOFF_SECONDS: Final = 0.2  # before the first of them; it doubles
 CONNECT_THREADS: Final = 64  # the library connects in threads; this many devices do so at the same moment
 
 Address = tuple[str, str, str, str]  # of a reply: signals or runs, workflow, key, id
@@ -100,6 +104,11 @@ class Device:
         with contextlib.suppress(aiomqtt.MqttError):
             await self._client.__aexit__(None, None, None)
 
+    @property
+    def lost(self) -> bool:
+        """Tell whether the connection is gone; a new `Device` makes a new one."""
+        return self._reader.done()
+
     async def signal(
         self,
         workflow: str,
@@ -132,7 +141,7 @@ class Device:
         patience = self._timeout if patience is None else patience
         first: set[asyncio.Future[Any]] = {reply, self._reader}
         await asyncio.wait(first, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-        lost = self._reader.done()
+        lost = self.lost
         if not lost:
             await asyncio.wait({publishing}, timeout=self._timeout)
         publishing.cancel()
@@ -273,7 +282,7 @@ class Tally:
 
     answers: Counter[tuple[int, str]] = field(default_factory=Counter)
     latencies: dict[str, list[float]] = field(default_factory=lambda: {"connect": [], "PUBACK": [], "reply": []})
-    problems: list[str] = field(default_factory=list)
+    problems: Counter[str] = field(default_factory=Counter)
 
     def add(self, what: str, answer: Answer, codes: frozenset[int], error: str = "") -> Answer:
         """Count an answer, and note a problem unless it bears one of `codes` and, if given, this `error`."""
@@ -283,13 +292,13 @@ class Tally:
                 self.latencies[name].append(value)
         if answer.code not in codes or (error and answer.error != error):
             wanted = " or ".join(map(str, sorted(codes))) + (f" {error}" if error else "")
-            self.problems.append(f"{what}: expected {wanted}, got {answer.code} {answer.error}".rstrip())
+            self.problems[f"{what}: expected {wanted}, got {answer.code} {answer.error}".rstrip()] += 1
         return answer
 
     def same_receipt(self, what: str, first: Answer, again: Answer) -> None:
         """Note a problem unless both answers bear the same receipt."""
         if first.receipt != again.receipt or not first.receipt:
-            self.problems.append(f"{what}: the receipts differ: {first.receipt or 'none'}, {again.receipt or 'none'}")
+            self.problems[f"{what}: the receipts differ: {first.receipt or 'none'}, {again.receipt or 'none'}"] += 1
 
     def summary(self) -> dict[str, Any]:
         """Put everything in a form for JSON; latencies in milliseconds."""
@@ -300,7 +309,9 @@ class Tally:
                 for (code, error), count in sorted(self.answers.items())
             ],
             "latency_ms": {name: _spread(values) for name, values in self.latencies.items() if values},
-            "problems": self.problems,
+            "problems": [
+                problem + (f" ({count} times)" if count > 1 else "") for problem, count in self.problems.items()
+            ],
         }
 
 
@@ -308,6 +319,31 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
     ordered = sorted(values)
     ranks = {f"p{share}": ordered[math.ceil(len(ordered) * share / 100) - 1] for share in (50, 90, 99)}
     return {"count": len(ordered)} | {name: round(value, 2) for name, value in (ranks | {"max": ordered[-1]}).items()}
+
+
+class Line:
+    """A member's connection, made anew when it is lost, as a device does."""
+
+    def __init__(self, connect: Callable[[], AbstractAsyncContextManager[Device]]) -> None:
+        self._connect = connect
+        self._stack = contextlib.AsyncExitStack()
+        self._turn = asyncio.Lock()
+        self._device: Device | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.device()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def device(self) -> Device:
+        """Give the device on a connection that holds. Raises `NotConnected` if there is none to be had."""
+        async with self._turn:
+            if self._device is None or self._device.lost:
+                await self._stack.aclose()
+                self._device = await self._stack.enter_async_context(self._connect())
+            return self._device
 
 
 class Play:
@@ -407,18 +443,20 @@ class Play:
                 proxy.cut_at_answer()
 
     async def fleet(self) -> None:
-        """All devices signal at the planned rate; each signal is acknowledged and answered."""
+        """All devices signal at the planned rate; each signal is answered, if need be on a new connection."""
         total = self.plan.count or 10 * len(self.plan.cast)
         codes = self.plan.expect or frozenset({202, 409})
         async with contextlib.AsyncExitStack() as stage:
-            crew = [(await stage.enter_async_context(self._on_stage(member)), member) for member in self.plan.cast]
+            crew = [
+                (await stage.enter_async_context(Line(partial(self._on_stage, member))), member)
+                for member in self.plan.cast
+            ]
             start = time.perf_counter()
             async with asyncio.TaskGroup() as signals:
                 for number in range(total):
                     await asyncio.sleep(start + number / self.plan.rate - time.perf_counter())
-                    device, member = self._dice.choice(crew)
-                    payload = self._dice.choice(self.plan.payloads)
-                    signals.create_task(self._send(device, member, payload, f"a signal of {member.device}", codes))
+                    line, member = self._dice.choice(crew)
+                    signals.create_task(self._insist(line, member, self._dice.choice(self.plan.payloads), codes))
                     self.plan.progress(number + 1, total)
 
     async def storm(self) -> None:
@@ -433,7 +471,7 @@ class Play:
                     await everybody.wait()
             except NotConnected as problem:
                 self.tally.answers[0, "not_connected"] += 1
-                self.tally.problems.append(str(problem))
+                self.tally.problems[str(problem)] += 1
                 answered.release()
 
         async with asyncio.TaskGroup() as devices:
@@ -459,7 +497,7 @@ class Play:
             # This answer comes once a minute; without it, the acknowledgement must do.
             self.tally.add("a topic off the map", lost, frozenset({400, 0}))
             if lost.acknowledged_ms is None:
-                self.tally.problems.append("a topic off the map: not acknowledged")
+                self.tally.problems["a topic off the map: not acknowledged"] += 1
 
     async def _prepare(self, device: Device, member: Member) -> None:
         if self.plan.start:
@@ -473,6 +511,27 @@ class Play:
         return self.tally.add(
             what, await device.signal(member.workflow, member.key, payload, signal_id=signal_id), codes
         )
+
+    async def _insist(self, line: Line, member: Member, payload: Mapping[str, Any], codes: frozenset[int]) -> None:
+        """Send until there is an answer, under one id: at QoS 1 what was not acknowledged is sent again."""
+        signal_id = secrets.token_hex(8) if self.plan.identified else None
+        error = ""
+        for attempt in range(1 + RESENDS):
+            if attempt:
+                await asyncio.sleep(BACKOFF_SECONDS * 2 ** (attempt - 1))
+            try:
+                device = await line.device()
+                answer = await device.signal(member.workflow, member.key, payload, signal_id=signal_id)
+            except NotConnected as problem:
+                error = str(problem)
+                self.tally.answers[0, "not_connected"] += 1
+                continue
+            if answer.error != "connection_lost":
+                self.tally.add("a signal", answer, codes)
+                return
+            error = f"{member.device} lost its connection"
+            self.tally.answers[0, "connection_lost"] += 1
+        self.tally.problems[f"a signal was never answered: {error}"] += 1
 
     @contextlib.asynccontextmanager
     async def _on_stage(self, member: Member, *, host: str = "", port: int = 0) -> AsyncIterator[Device]:
@@ -532,7 +591,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     summary = {"scenario": plan.scenario, "seed": plan.seed, "devices": len(plan.cast)} | tally.summary()
     print(json.dumps(summary) if options.json else _table(summary))
-    return 1 if tally.problems else 0
+    return 0 if summary["ok"] else 1
 
 
 async def _perform(plan: Plan) -> Tally:
@@ -543,8 +602,10 @@ async def _perform(plan: Plan) -> Tally:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="simulator",
-        description="Play devices against a Wayside gateway.",
-        epilog="A token on the command line is seen by everybody who lists processes: WAYSIDE_TOKEN, --token-file and "
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Play devices against a Wayside gateway.\n\n"
+        + "\n".join(f"  {name:<10} {(play.__doc__ or '').strip()}" for name, play in SCENARIOS.items()),
+        epilog="A token on the command line is seen by everybody who lists processes: WAYSIDE_TOKEN, --token-file and\n"
         "--credentials keep it out of there. --seed repeats payloads, order and cuts; signal ids are always fresh.",
     )
     add = parser.add_argument
