@@ -77,6 +77,8 @@ class Schema:
     def _tell(self, raw: RawProblem) -> list[SchemaProblem]:
         pointer = ""
         for step in raw.at:
+            if step == "":
+                continue  # jsonschema-rs leaves a member with an empty name out of its paths
             pointer = child(pointer, step if isinstance(step, int) or step in self._declared else "*")
         rule = _rule(raw.rule_path)
         if rule in {"additionalProperties", "propertyNames"}:

@@ -151,6 +151,8 @@ def _check_applicator(keyword: str, value: object, pointer: str, checked: Checke
             checked.refuse(pointer, f"{keyword} is a list of schemas, at least one")
     elif not isinstance(value, dict):
         checked.refuse(pointer, f"{keyword} is an object of schemas")
+    elif "" in value:
+        checked.refuse(pointer, f"an empty name in {keyword} is not supported")
     elif keyword == "patternProperties":
         for name in value:
             if message := _pattern(name):

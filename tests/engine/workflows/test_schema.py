@@ -51,7 +51,7 @@ values_of = {
 
 def applicators(inner: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
     some = st.lists(inner, min_size=1, max_size=3)
-    named = st.dictionaries(names, inner, max_size=3)
+    named = st.dictionaries(names.filter(bool), inner, max_size=3)
     options: dict[str, st.SearchStrategy[object]] = {
         "allOf": some, "anyOf": some, "oneOf": some, "not": inner, "if": inner, "then": inner, "else": inner,
         "properties": named, "dependentSchemas": named, "additionalProperties": inner, "propertyNames": inner,
@@ -165,6 +165,7 @@ def test_a_payload_that_breaks_a_rule_often_gets_the_first_problems() -> None:
         ({"pattern": "(?=a)"}, "/pattern", "linear time"),
         ({"patternProperties": {"(a)\\1": True}}, "/patternProperties/(a)\\1", "linear time"),
         ({"patternProperties": {"[0-9]": True, "\\d": False}}, "/patternProperties/[0-9]", "say the same"),
+        ({"properties": {"": True}}, "/properties", "an empty name"),
         ({"then": {}}, "/then", "without if"),
         ({"minContains": 2}, "/minContains", "without contains"),
         ({"type": "strin"}, "/type", "is one of"),
