@@ -1,0 +1,1 @@
+"""Faults: the gateway is killed, the store goes away, and nothing acknowledged is lost."""
