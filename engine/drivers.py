@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,6 +23,8 @@ from engine.workflows.definition import Definition
 
 _LOG = logging.getLogger(__name__)
 _LOOK_EVERY_SECONDS = 0.1
+# A run that cannot be driven for a fault of this build's own is left alone then, until the next start.
+_MAX_FAULTS = 3
 
 
 class RunningEffects:
@@ -60,11 +63,11 @@ async def _performed(deed: Deed) -> Effect:
     except StoreUnavailable:
         return Effect(None, Error(code="task_failed", message="the store did not answer"))
     except Exception as fault:  # noqa: BLE001 - a step's fault is the step's failure, whatever it is
-        _tell("a step failed by a fault of its own", fault)
+        log_fault("a step failed by a fault of its own", fault)
         return Effect(None, Error(code="task_failed", message=f"an internal fault: {type(fault).__name__}"))
 
 
-def _tell(what: str, fault: BaseException) -> None:
+def log_fault(what: str, fault: BaseException) -> None:
     """Log where a fault came from. Its own words may quote a payload, so they are left out."""
     place = fault.__traceback__
     while place is not None and place.tb_next is not None:
@@ -100,6 +103,7 @@ class Drivers:
         self._active: dict[str, _Active] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopping = False
+        self._faults: Counter[str] = Counter()
 
     def is_driving(self, run: str) -> bool:
         """Tell whether a task of this process has the run."""
@@ -121,7 +125,7 @@ class Drivers:
             active.again = True
             active.dead |= dead
             active.wake.set()
-        elif not self._stopping:
+        elif not self._stopping and self._faults[run] < _MAX_FAULTS:
             active = self._active[run] = _Active(run, dead)
             self.spawn(self._work(active), f"run {run}")
         if active is not None and owed is not None:
@@ -132,18 +136,10 @@ class Drivers:
         for each in owed:
             self.go_on(each.run, each)
 
-    async def take_over(self, run: str, dead: frozenset[str]) -> None:
-        """Claim a run that a dead instance drove, and drive it; returns when it has been claimed or need not be."""
-        actor = self._actor()
-        driver = await runs.take(actor, run, dead=dead)
-        if driver is None:
-            return
-        active = self._active.get(run)
-        if active is not None or self._stopping:
-            await driver.leave()
-            return
-        active = self._active[run] = _Active(run)
-        self.spawn(self._work(active, driver), f"run {run}")
+    def take_over(self, run: str, dead: frozenset[str]) -> None:
+        """Let a run go on that a dead instance drove. The log says when it has been taken over."""
+        # Through the run's one task: a second taker in this process could win the claim that the first one waits for.
+        self.go_on(run, dead=dead)
 
     def poke(self, run: str) -> None:
         """Let a driver of this process look at its run's log and waits."""
@@ -180,12 +176,11 @@ class Drivers:
 
     # -- one run ---------------------------------------------------------------------------------------------
 
-    async def _work(self, active: _Active, driver: runs.Driver | None = None) -> None:
+    async def _work(self, active: _Active) -> None:
         try:
             while True:
                 active.again = False
-                await self._once(active, driver)
-                driver = None
+                await self._once(active)
                 if not active.again or self._stopping:
                     return
         except StoreUnavailable:
@@ -194,14 +189,15 @@ class Drivers:
         except UnreadableRecord as damage:
             self._actor().note(EngineEvent(action="run.damaged", run=active.run, reason=damage.key))
         except Exception as fault:  # noqa: BLE001 - one run's fault must not stop the others
-            _tell(f"the run {active.run} could not be driven", fault)
+            self._faults[active.run] += 1
+            log_fault(f"the run {active.run} could not be driven", fault)
             self._actor().note(EngineEvent(action="run.damaged", run=active.run, reason=type(fault).__name__))
         finally:
             del self._active[active.run]
             active.over.set()
 
-    async def _once(self, active: _Active, driver: runs.Driver | None) -> None:
-        driver = driver or await runs.take(self._actor(), active.run, dead=active.dead)
+    async def _once(self, active: _Active) -> None:
+        driver = await runs.take(self._actor(), active.run, dead=active.dead)
         state: RunState | None = None
         if driver is not None:
             effects = RunningEffects(active.run, active.wake)

@@ -16,12 +16,18 @@ import msgspec
 
 from engine import runs
 from engine.actor import Owed
-from engine.clock import derived_id
 from engine.decisions.fold import RunState, StepState
 from engine.decisions.schedule import plan, step_end
 from engine.errors import BadInput, LostRace
 from engine.events import EngineEvent, Publisher
-from engine.limits import MAX_CHILD_DEPTH, MAX_FOR_EACH, MAX_TIMEOUT_SECONDS
+from engine.limits import (
+    MAX_CHILD_DEPTH,
+    MAX_FOR_EACH,
+    MAX_INPUTS_BYTES,
+    MAX_ITEMS_BYTES,
+    MAX_MESSAGE_CHARACTERS,
+    MAX_TIMEOUT_SECONDS,
+)
 from engine.records import (
     Accepted,
     Cancelled,
@@ -40,7 +46,7 @@ from engine.runs import Driver
 from engine.steps import Deed, Effect, EffectTask, prepare
 from engine.waits import Settled, Waiting, WaitRequest, open_wait, register
 from engine.workflows.definition import AssertTask, Definition, Step, WaitTask, WorkflowTask
-from engine.workflows.expressions import ExpressionFailed, captured_schema, evaluate, render
+from engine.workflows.expressions import ExpressionFailed, captured_schema, evaluate, render, render_text
 from engine.workflows.schema import compile_schema
 
 
@@ -80,6 +86,7 @@ async def drive(driver: Driver, around: Around) -> RunState:
     """Drive a run until it suspends, ends or is lost to another driver; return what is known of it then."""
     state = driver.state
     try:
+        await runs.refuse_orphan(driver)
         await _re_enter(driver, around)
         while not await _advance(driver, around):
             pass
@@ -175,7 +182,8 @@ async def _end_step(
 
 
 async def _fail(driver: Driver, step: StepState, code: str, message: str) -> None:
-    await _end_step(driver, step.job, step.name, "failed", error=Error(code=code, message=message))
+    error = Error(code=code, message=message[:MAX_MESSAGE_CHARACTERS])
+    await _end_step(driver, step.job, step.name, "failed", error=error)
 
 
 async def _end_effect(driver: Driver, job: str, name: str, effect: Effect) -> None:
@@ -256,10 +264,15 @@ async def _expand(driver: Driver, job: str, step: Step) -> None:
         message = f"forEach needs a list of at most {MAX_FOR_EACH} elements"
         await _end_step(driver, job, step.name, "failed", error=Error(code="expression_failed", message=message))
         return
-    text = msgspec.Raw(msgspec.json.encode(items))
-    await driver.append(
-        Expanded(at=driver.at(), nonce=driver.actor.source.nonce(), job=job, step=step.name, items=text)
+    text = msgspec.json.encode(items)
+    if len(text) > MAX_ITEMS_BYTES:
+        message = f"the elements of forEach have more than {MAX_ITEMS_BYTES} bytes"
+        await _end_step(driver, job, step.name, "failed", error=Error(code="expression_failed", message=message))
+        return
+    event = Expanded(
+        at=driver.at(), nonce=driver.actor.source.nonce(), job=job, step=step.name, items=msgspec.Raw(text)
     )
+    await driver.append(event)
 
 
 async def _start(driver: Driver, around: Around, step: StepState) -> None:
@@ -285,7 +298,7 @@ async def _begin(driver: Driver, around: Around, step: StepState) -> None:
                 await _open(driver, around, step, None)
             case AssertTask() as task:
                 held = evaluate(task.that, env) is True
-                message = "" if held else str(render(task.message, env))
+                message = "" if held else render_text(task.message, env)
                 await _log_start(driver, step)
                 if held:
                     await _end_step(driver, step.job, step.name, "succeeded")
@@ -354,6 +367,8 @@ def _request(state: RunState, step: StepState, wait: str) -> WaitRequest:
             step=step.name,
             attempt=step.attempt,
             timeout=float(MAX_TIMEOUT_SECONDS),
+            # Only the child's end settles this wait: a signal that names it is refused.
+            schema=b"false",
         )
     return WaitRequest(
         wait=wait,
@@ -373,7 +388,10 @@ def _request(state: RunState, step: StepState, wait: str) -> WaitRequest:
 
 async def _start_child(driver: Driver, around: Around, step: StepState, task: WorkflowTask, wait: str) -> str | None:
     """Start the child run whose id follows from the wait's; return what is wrong, if something is."""
-    state = driver.state
+    state, child = driver.state, runs.child_of(wait)
+    if await runs.exists(driver.actor, child) or await driver.actor.outcome(wait) is not None:
+        # An earlier self started it; it may have ended since, and even have been removed.
+        return None
     definition = around.definition(task.workflow)
     if definition is None:
         return f"there is no workflow {task.workflow}"
@@ -385,7 +403,7 @@ async def _start_child(driver: Driver, around: Around, step: StepState, task: Wo
     except BadInput as problem:
         return problem.message
     new = runs.NewRun(
-        run=child_of(wait),
+        run=child,
         definition=definition,
         inputs=text,
         by=f"run:{state.run}",
@@ -397,14 +415,11 @@ async def _start_child(driver: Driver, around: Around, step: StepState, task: Wo
     return None
 
 
-def child_of(wait: str) -> str:
-    """Derive the id of the child run that a `workflow` step's wait stands for."""
-    return derived_id("child", wait, like=wait)
-
-
 def checked_inputs(definition: Definition, inputs: Mapping[str, object]) -> bytes:
     """Check a run's inputs against the definition's schema; raises `BadInput` with every problem."""
     text = msgspec.json.encode(dict(inputs))
+    if len(text) > MAX_INPUTS_BYTES:
+        raise BadInput(f"the inputs of {definition.name} have more than {MAX_INPUTS_BYTES} bytes")
     if definition.inputs_schema is not None:
         problems = compile_schema(definition.inputs_schema).problems(text)
         if problems:
@@ -455,4 +470,4 @@ def _error(error: Error | None) -> dict[str, str] | None:
     return None if error is None else {"code": error.code, "message": error.message}
 
 
-__all__ = ["Around", "EffectTask", "Effects", "checked_inputs", "child_of", "drive", "environment"]
+__all__ = ["Around", "EffectTask", "Effects", "checked_inputs", "drive", "environment"]

@@ -10,7 +10,6 @@ from engine import names, records, runs
 from engine.actor import Actor
 from engine.decisions.fold import RunState
 from engine.errors import NotFound, UnreadableRecord
-from engine.executor import child_of
 from engine.names import Key, PendingAt
 from engine.records import Attempt, Claim, Final, Pending, Registration, Stored, Unreadable
 from engine.results import SignalRequest
@@ -115,8 +114,7 @@ async def with_children(actor: Actor, run_id: str) -> list[str]:
     """Name a run and the child runs that it waits for, the run itself first."""
     state = await known(actor, run_id)
     found = [run_id]
-    for wait in runs.children_of(state):
-        child = child_of(wait)
+    for child in runs.children_of(state):
         if await runs.load(actor, child) is not None:
             found += await with_children(actor, child)
     return found

@@ -31,7 +31,7 @@ class Lock:
         """Let go; the file goes too."""
         with contextlib.suppress(OSError):
             self.path.unlink()
-            os.close(self._file)
+        os.close(self._file)
 
 
 def is_free(path: Path) -> bool:
@@ -89,6 +89,14 @@ class Pulse:
 
     async def beat(self, audit_head: str = "") -> None:
         """Write the next heartbeat, and clear away all but the last of the earlier ones."""
+        try:
+            await self._beat(audit_head)
+        except BaseException:
+            # A time in which the own beats did not succeed says nothing about the others'.
+            self._seen.clear()
+            raise
+
+    async def _beat(self, audit_head: str) -> None:
         self.number += 1
         value = Beat(
             at=names.beat(self.instance, self.number),
@@ -122,6 +130,11 @@ class Pulse:
             self._seen[instance] = _Seen(key, now, self.number)
             return False
         return now - seen.since >= STALE_AFTER_SECONDS and self.number > seen.own_beats + 1
+
+    async def others(self) -> list[str]:
+        """Name the other instances that have left beats."""
+        found = await self.store.list(names.INSTANCES)
+        return sorted({names.instance_of(record.key) for record in found} - {self.instance})
 
     async def forget(self, instance: str) -> None:
         """Delete a dead instance's beats, once nothing is left that it drove."""

@@ -39,7 +39,7 @@ MAX_RECORD_BYTES: Final = 1_048_576
 # SQLite. A batch is what one transaction takes of what callers are waiting for; a list that is longer takes several.
 SQLITE_BATCH_RECORDS: Final = 1_000
 SQLITE_BATCH_BYTES: Final = 8_388_608
-SQLITE_PAGE_RECORDS: Final = 2_000
+SQLITE_PAGE_RECORDS: Final = 1_024
 SQLITE_LOCK_SECONDS: Final = 5.0
 SQLITE_POLL_SECONDS: Final = 0.25
 SQLITE_CACHE_KIB: Final = 8_192
@@ -52,12 +52,17 @@ MAX_STEPS: Final = 1_000
 MAX_FOR_EACH: Final = 1_000
 MAX_EVENTS: Final = 100_000
 MAX_OUTPUT_BYTES: Final = 65_536
+MAX_INPUTS_BYTES: Final = 262_144
+MAX_ITEMS_BYTES: Final = 524_288
+MAX_MESSAGE_CHARACTERS: Final = 1_000
 OUTBOX_RETENTION_SECONDS: Final = 300.0
 
 assert OPERATION_SECONDS + STORE_TIMEOUT_SECONDS < REMOVAL_GRACE_SECONDS / 2
 assert STALE_AFTER_SECONDS >= 2 * HEARTBEAT_SECONDS
 assert MAX_ACCEPT_EARLY_SECONDS < CHAIN_RETENTION_SECONDS
 assert MAX_PAYLOAD_BYTES + MAX_OUTPUT_BYTES + MAX_DEFINITION_BYTES < MAX_RECORD_BYTES
+assert MAX_INPUTS_BYTES + MAX_DEFINITION_BYTES <= MAX_RECORD_BYTES / 2
+assert MAX_ITEMS_BYTES <= MAX_RECORD_BYTES / 2
 # Another process's lock is reported as such, and as certain, before the caller gives up on an answer.
 assert SQLITE_LOCK_SECONDS < STORE_TIMEOUT_SECONDS
 # A slot, with its seal, is read by one statement, at one moment.

@@ -210,6 +210,11 @@ def beats(instance: str) -> str:
     return f"{INSTANCES}{instance}/"
 
 
+def instance_of(key: str) -> str:
+    """Read the instance out of a beat's key."""
+    return key.split("/", 2)[1]
+
+
 def beat(instance: str, n: int) -> str:
     return beats(instance) + number(n)
 

@@ -5,7 +5,8 @@ Whoever appends an event first decides; a driver that finds an event which it di
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -13,6 +14,7 @@ import msgspec
 
 from engine import names, records
 from engine.actor import Actor, Owed
+from engine.clock import derived_id
 from engine.decisions.again import steps_to_retry
 from engine.decisions.continuation import Blocked, continuation
 from engine.decisions.fold import OpenedWait, RunState, fold
@@ -22,6 +24,7 @@ from engine.limits import MAX_EVENTS, MAX_ROUNDS
 from engine.names import Key
 from engine.records import (
     Accepted,
+    Cancelled,
     CancelReason,
     Created,
     Ended,
@@ -46,6 +49,11 @@ async def load(actor: Actor, run: str) -> RunState | None:
     """Fold a run's log; None when there is none (any more)."""
     found = await actor.store.list(names.log(run), limit=MAX_EVENTS)
     return fold(run, (records.event(record) for record in found))
+
+
+async def exists(actor: Actor, run: str) -> bool:
+    """Tell whether a run's log is there."""
+    return await actor.store.get(names.event(run, 1)) is not None
 
 
 def tell(actor: Actor, run: RunState, action: Action, *, result: str = "", by: str = "", reason: str = "") -> None:
@@ -228,6 +236,9 @@ async def retry(actor: Actor, run: str, step: str | None, by: str) -> RunState:
     """
 
     def decide(state: RunState) -> Event:
+        if state.phase == "driven" and state.deeds_under_way():
+            # Another driver would have to break off what they do.
+            raise Conflict(f"steps of the run {run} are under way", hint="wait for them, or cancel the run")
         steps = steps_to_retry(state, step)
         if not steps:
             what = f"no step of the run {run} is called {step}" if step else f"no step of the run {run} has failed"
@@ -284,6 +295,10 @@ async def finish(actor: Actor, state: RunState, seq: int, event: Event) -> None:
     for opened in moot:
         key = _key_of(state, opened)
         await close(actor, state.run, opened.wait, key, why=why, by=_by(event))
+    for child in _children(state, moot):
+        # A child that is created after this finds, when it is first driven, that its parent waits no more.
+        with contextlib.suppress(NotFound, Conflict):
+            await cancel(actor, child, f"run:{state.run}")
     await _forget(actor, [opened.wait for opened in moot])
     if isinstance(event, Retried):
         return
@@ -332,9 +347,12 @@ async def _tell_parent(actor: Actor, state: RunState, status: str) -> None:
     parent, wait = state.created.parent_run, state.created.parent_wait
     if parent is None or wait is None:
         return
-    since = actor.source.monotonic()
-    if await actor.store.get(names.event(parent, 1)) is None or not actor.fresh(since):
-        return
+    while True:
+        since = actor.source.monotonic()
+        if await actor.store.get(names.event(parent, 1)) is None:
+            return
+        if actor.fresh(since):
+            break
     payload = msgspec.json.encode({"run": state.run, "status": status})
     value = Accepted(
         at=names.outcome(wait),
@@ -348,13 +366,35 @@ async def _tell_parent(actor: Actor, state: RunState, status: str) -> None:
     await actor.create_after([actor.owe(parent, wait)], value)
 
 
+def child_of(wait: str) -> str:
+    """Derive the id of the child run that a `workflow` step's wait stands for."""
+    return derived_id("child", wait, like=wait)
+
+
 def children_of(state: RunState) -> list[str]:
-    """Name the waits of the steps that wait for a child run and have not ended."""
+    """Name the child runs that a run's steps wait for."""
+    return _children(state, state.openings.values())
+
+
+def _children(state: RunState, openings: Iterable[OpenedWait]) -> list[str]:
     return [
-        opened.wait
-        for opened in state.openings.values()
+        child_of(opened.wait)
+        for opened in openings
         if opened.wait not in state.applied and isinstance(_step_of(state, opened).task, WorkflowTask)
     ]
+
+
+async def refuse_orphan(driver: Driver) -> None:
+    """Cancel a child run that has not begun and whose parent has stopped waiting; raises `LostRace` then."""
+    state = driver.state
+    wait = state.created.parent_wait
+    begun = any(step.status != "pending" or step.attempt > 1 for step in state.steps.values())
+    if wait is None or begun:
+        return
+    found = await driver.actor.outcome(wait)
+    if isinstance(found, Stored) and isinstance(found.value, Cancelled):
+        await cancel(driver.actor, state.run, f"run:{state.created.parent_run}")
+        raise LostRace(f"the run {state.run} was cancelled with its parent")
 
 
 def _step_of(state: RunState, opened: OpenedWait) -> Step:

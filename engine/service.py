@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
-from engine import inquiries, removal, runs, signals
+from engine import inquiries, names, removal, runs, signals
 from engine.actor import Actor, Owed
 from engine.clock import Source
-from engine.drivers import Drivers
-from engine.errors import NotFound, StoreUnavailable, WaysideError
+from engine.drivers import Drivers, log_fault
+from engine.errors import Conflict, NotFound, StoreUnavailable, UnreadableRecord, WaysideError
 from engine.events import Observer, Publisher
 from engine.executor import checked_inputs
 from engine.format import check_format
@@ -28,7 +28,7 @@ from engine.sweep import Sweep
 from engine.waits import settle_registered
 from engine.workflows.loading import Catalog
 
-_EVERY_SWEEP_CHECK_SECONDS = 1.0
+_PAUSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,15 +110,17 @@ class Engine:
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
-        for task in self._tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.drivers.stop(self.settings.stop_grace_seconds)
-        if self._pulse is not None:
-            with contextlib.suppress(WaysideError):
-                await self._pulse.forget(self.instance)
+        with contextlib.suppress(WaysideError):
+            await self._take_leave()
         if self._lock is not None:
             self._lock.release()
+
+    async def _take_leave(self) -> None:
+        """Delete the own beats, unless runs are left that were driven here: by the beats others learn of the death."""
+        if self._pulse is not None and not await self.store.list(names.driving_by(self.instance), limit=1):
+            await self._pulse.forget(self.instance)
 
     def poke(self) -> None:
         """Ask for a sweep now, for example because a deadline has passed."""
@@ -131,7 +133,11 @@ class Engine:
 
     async def _poke_at(self, until: datetime) -> None:
         """Keep one timer, for the earliest deadline; the pass that it starts learns the next."""
-        left = (until - await self.store.now(until=until)).total_seconds()
+        with contextlib.suppress(StoreUnavailable):
+            left = (until - await self.store.now(until=until)).total_seconds()
+            self._set_timer(until, left)
+
+    def _set_timer(self, until: datetime, left: float) -> None:
         if self._next is not None and self._next <= until:
             return
         if self._timer is not None:
@@ -147,22 +153,18 @@ class Engine:
         assert self._pulse is not None
         while True:
             await asyncio.sleep(self.settings.heartbeat_seconds)
-            with contextlib.suppress(StoreUnavailable):
-                await self._pulse.beat(self.audit_head)
+            await _survive("a heartbeat", self._pulse.beat(self.audit_head))
 
     async def _listen_forever(self) -> None:
         """Wake local drivers that wait for something when another process may have written."""
         while True:
-            try:
-                await self.store.changed()
-            except StoreUnavailable:
-                await asyncio.sleep(_EVERY_SWEEP_CHECK_SECONDS)
+            if not await _survive("the hint of a change", self.store.changed()):
+                await asyncio.sleep(_PAUSE_SECONDS)
             self.drivers.poke_all()
 
     async def _sweep_forever(self) -> None:
         while True:
-            with contextlib.suppress(StoreUnavailable):
-                await self.sweep()
+            await _survive("a sweep", self.sweep())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._hint.wait(), self.settings.sweep_interval_seconds)
             self._hint.clear()
@@ -175,8 +177,19 @@ class Engine:
         self.swept_at = self._source.monotonic()
         if sweep.deadlines:
             self._deadline(min(sweep.deadlines))
+        await self._forget_dead()
         self.drivers.poke_all()
         return sweep
+
+    async def _forget_dead(self) -> None:
+        """Delete the beats of instances that have died, once nothing is left that they drove."""
+        assert self._pulse is not None
+        for instance in await self._pulse.others():
+            with contextlib.suppress(UnreadableRecord):
+                if await self._is_dead(instance, "") and not await self.store.list(
+                    names.driving_by(instance), limit=1
+                ):
+                    await self._pulse.forget(instance)
 
     async def _go_on(self, run: str) -> None:
         self.drivers.go_on(run)
@@ -191,7 +204,7 @@ class Engine:
         return self._dead[instance]
 
     async def _take_over(self, instance: str, run: str) -> None:
-        await self.drivers.take_over(run, frozenset({instance}))
+        self.drivers.take_over(run, frozenset({instance}))
 
     def _continue(self, owed: list[Owed]) -> None:
         self.drivers.continue_all(owed)
@@ -285,10 +298,14 @@ class Engine:
         actor = self.actor()
         horizon = await self.store.now() - timedelta(seconds=older_than_seconds)
         old = await inquiries.ended_before(actor, horizon)
+        begun = []
         for run in old:
-            await removal.begin(actor, run, by)
+            # One that is being removed, retried or damaged meanwhile is left; the others go.
+            with contextlib.suppress(NotFound, Conflict, UnreadableRecord):
+                await removal.begin(actor, run, by)
+                begun.append(run)
         self._continue(actor.owed)
-        return old
+        return begun
 
     async def settled(self, run: str) -> None:
         """Return when this instance does not drive the run (any more)."""
@@ -321,6 +338,18 @@ class Engine:
     async def wait_change(self, run: str, after: int, timeout: float) -> None:  # noqa: ASYNC109
         """Return when the run's log has grown past `after`, or at the time-out (seconds)."""
         await self.drivers.wait_change(run, after, timeout)
+
+
+async def _survive(what: str, work: Awaitable[object]) -> bool:
+    """Do something that is done again later; a store that does not answer, or any other fault, does not end it."""
+    try:
+        await work
+    except StoreUnavailable:
+        return False
+    except Exception as fault:  # noqa: BLE001 - without the heartbeat or the sweep nothing would go on
+        log_fault(f"{what} failed", fault)
+        return False
+    return True
 
 
 __all__ = ["Engine", "EngineSettings", "WaitAddress"]

@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 from engine import names, outbox, records, removal, runs
 from engine.actor import Actor, Owed
 from engine.decisions.fold import RunState
-from engine.errors import Conflict, NotFound, UnreadableRecord
+from engine.errors import Conflict, NotFound, StoreUnavailable, UnreadableRecord
 from engine.events import EngineEvent
 from engine.limits import REMOVAL_GRACE_SECONDS
 from engine.records import Created, Pending, Retried, Stored
 from engine.store.base import Record
-from engine.waits import Settled, settle, settle_registered
+from engine.waits import Open, Settled, settle, settle_registered
 
 GoOn = Callable[[str], Awaitable[None]]
 TakeOver = Callable[[str, str], Awaitable[None]]
@@ -39,6 +39,7 @@ class Sweep:
     take_over: TakeOver
     is_dead: IsDead
     looked_at: int = 0
+    damaged: int = 0
     deadlines: list[datetime] = field(default_factory=list)
 
     async def run(self) -> None:
@@ -67,9 +68,18 @@ class Sweep:
         try:
             await look(record)
             await self._settle_owed()
+        except StoreUnavailable:
+            raise
         except UnreadableRecord as damage:
-            self.actor.owed.clear()
-            self.actor.note(EngineEvent(action="run.damaged", reason=damage.key))
+            self._tell_of_damage(damage.key)
+        except Exception as fault:  # noqa: BLE001 - whatever is wrong with one record, the others are looked at
+            # Not the fault's own words: they may quote a record, and records hold payloads.
+            self._tell_of_damage(f"{record.key} ({type(fault).__name__})")
+
+    def _tell_of_damage(self, what: str) -> None:
+        self.damaged += 1
+        self.actor.owed.clear()
+        self.actor.note(EngineEvent(action="run.damaged", reason=what))
 
     async def _settle_owed(self) -> None:
         """Let the runs go on that this pass gave a reason to; what was applied needs its `ready` record no more."""
@@ -148,7 +158,7 @@ class Sweep:
             case "deadline":
                 done = await self._deadline(record, target)
             case "signal":
-                done = await removal.expire(self.actor, names.parse_pending(target))
+                done = await self._signal(record, names.parse_pending(target))
             case "removal" if passed:
                 await removal.finish_removal(self.actor, target)
             case "clear" if passed:
@@ -167,23 +177,26 @@ class Sweep:
         if registration is None:
             return await self._is_old(record)
         standing = await settle_registered(self.actor, registration)
-        if isinstance(standing, Settled):
-            return True
-        until = records.deadline(registration)
-        if registration.value.key is not None and registration.value.claim is not None:
-            claim = await self.actor.store.get(
-                names.Key(registration.value.workflow, registration.value.key).claim(registration.value.claim)
-            )
-            until = until if claim is None else claim.stored_at + timedelta(seconds=registration.value.timeout)
-        self.deadlines.append(until)
-        return False
+        if isinstance(standing, Open):
+            self.deadlines.append(standing.until)
+            return False
+        return True
+
+    async def _signal(self, record: Record, at: names.PendingAt) -> bool:
+        if await self.actor.store.get(at.key.pending(at.slot, at.m)) is None:
+            # Its sender may be about to store it, and it must not be left without this record.
+            return await self._is_old(record)
+        return await removal.expire(self.actor, at)
 
     async def _retire(self, run: str) -> None:
         state = await runs.load(self.actor, run)
         retention = self.actor.retention_seconds
         if state is None or state.ended_at is None or retention is None:
             return
-        if await self.actor.store.now() - state.ended_at < timedelta(seconds=retention - 60):
+        until = state.ended_at + timedelta(seconds=retention)
+        if await self.actor.store.now(until=until) < until:
+            # The retention is longer than it was when the run ended.
+            await self.actor.store.create(names.due(until, "retire", run), b"")
             return
         try:
             await removal.begin(self.actor, run, "retention")
@@ -194,14 +207,20 @@ class Sweep:
 
     async def _driving(self) -> None:
         async for record in self._each(names.DRIVING):
-            instance, run = names.parse_driving(record.key)
-            if await self.is_dead(instance, run):
-                await self._guarded(record, self._take_over)
+            await self._guarded(record, self._driver)
 
-    async def _take_over(self, record: Record) -> None:
+    async def _driver(self, record: Record) -> None:
         instance, run = names.parse_driving(record.key)
+        if not await self.is_dead(instance, run):
+            return
         await self.take_over(instance, run)
-        await self.actor.store.delete([record.key])
+        state = await runs.load(self.actor, run)
+        if state is None or state.phase == "ended" or (state.phase == "driven" and state.instance != instance):
+            await self.actor.store.delete([record.key])
+        elif state.phase != "driven" and await self._is_old(record):
+            # Until then whoever made it may be about to append its `resumed`; and while the log says that it drives,
+            # this record is all that says that the run must be taken over.
+            await self.actor.store.delete([record.key])
 
 
 async def clear_ready(actor: Actor, owed: Owed) -> bool:

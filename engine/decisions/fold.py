@@ -112,6 +112,10 @@ class RunState:
         """Give the steps whose wait was opened and that have not ended."""
         return (step for step in self.steps.values() if step.wait is not None and not step.is_over)
 
+    def deeds_under_way(self) -> bool:
+        """Whether the log says that a step is doing something outside the store."""
+        return any(step.status == "running" and not step.is_wait for step in self.steps.values())
+
     def apply(self, seq: int, event: Event, at: datetime) -> None:
         """Take the next event of the log into account."""
         assert seq == self.seq + 1

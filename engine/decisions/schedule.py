@@ -67,7 +67,8 @@ def step_end(run: RunState, job: str, step: Step) -> StepEnd:
         return StepEnd("pending")
     elements = [run.steps[job, name] for name in names]
     if not all(element.is_over for element in elements):
-        return StepEnd("running")
+        statuses = {element.status for element in elements}
+        return StepEnd("suspended" if "suspended" in statuses and "running" not in statuses else "running")
     if any(element.status == "failed" for element in elements):
         return StepEnd("failed")
     if any(element.status == "cancelled" for element in elements):
@@ -113,9 +114,10 @@ def plan(run: RunState) -> Plan:
             case "no":
                 pass
     if not (result.start or result.skip or result.expand):
-        statuses = [job_status(run, job) for job in run.definition.jobs]
-        if all(status in {"succeeded", "failed", "skipped"} for status in statuses):
-            result.end = "failed" if "failed" in statuses else "succeeded"
+        statuses = {job_status(run, job) for job in run.definition.jobs}
+        if all(status in {"succeeded", "failed", "skipped", "cancelled"} for status in statuses):
+            # A step that an earlier cancelling stopped, and that a retry did not name, was not done.
+            result.end = "failed" if statuses & {"failed", "cancelled"} else "succeeded"
     return result
 
 
