@@ -116,9 +116,11 @@ class Authority:
     def standing(self, who: Principal) -> Entry | None:
         """Look a principal up again: None once it is disabled, deleted, or its secret has ended."""
         entry = self.registry.device(who.id) if who.kind == "device" else self.registry.operator(who.id)
-        if entry is None or not entry.active or all(secret.since != who.secret for secret in entry.secrets):
-            return None
-        return entry
+        if entry is not None and entry.active:
+            for secret in entry.secrets:
+                if secret.since == who.secret:
+                    return entry
+        return None
 
     def may_signal(self, who: Principal, workflow: str, key: str | None) -> bool:
         """Tell whether `who` may signal this key, or with None a wait of the workflow that has no key."""
