@@ -203,26 +203,8 @@ class Drivers:
             effects = RunningEffects(active.run, active.wake)
             around = Around(effects, self._publisher, self._definition, self._hand_on, self._deadline)
             state = await drive(driver, around)
-        await self._pay(active, state)
+        owed, active.owed = active.owed, []
+        await runs.pay(self._actor(), active.run, owed, state)
 
     def _hand_on(self, owed: list[Owed]) -> None:
         self.continue_all(owed)
-
-    async def _pay(self, active: _Active, state: RunState | None) -> None:
-        """Delete the `ready` records whose reason is gone; the others stay for the sweep."""
-        owed, active.owed = active.owed, []
-        if not owed:
-            return
-        actor = self._actor()
-        state = state or await runs.load(actor, active.run)
-        if state is None:
-            return
-        paid = [each.ready for each in owed if _is_paid(each, state)]
-        if paid:
-            await actor.store.delete(paid)
-
-
-def _is_paid(owed: Owed, state: RunState) -> bool:
-    if owed.wait == "-":
-        return state.phase != "waiting_for_driver"
-    return state.phase == "ended" or owed.wait in state.applied

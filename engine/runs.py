@@ -371,6 +371,24 @@ def child_of(wait: str) -> str:
     return derived_id("child", wait, like=wait)
 
 
+async def pay(actor: Actor, run: str, owed: Sequence[Owed], state: RunState | None) -> None:
+    """Delete those `ready` records of one run whose reason is gone; the others stay for the sweep.
+
+    `state` is what the actor's own drive of the run came to, None if it did not drive.
+    """
+    if not owed or (state := state or await load(actor, run)) is None:
+        return
+    paid = [each.ready for each in owed if _is_paid(each, state)]
+    if paid:
+        await actor.store.delete(paid)
+
+
+def _is_paid(owed: Owed, state: RunState) -> bool:
+    if owed.wait == "-":
+        return state.phase != "waiting_for_driver"
+    return state.phase == "ended" or owed.wait in state.applied
+
+
 def children_of(state: RunState) -> list[str]:
     """Name the child runs that a run's steps wait for."""
     return _children(state, state.openings.values())
