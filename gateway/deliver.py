@@ -312,11 +312,13 @@ class Deliver:
 
     def _note(self, asked: _Asked, answer: DoorAnswer, words: Words, why: str) -> bool:
         """Note the event; tell whether the answer has to wait for it."""
-        action, result, receipt, run = asked.action, "accepted", "", ""
+        action, result, receipt, run, wait = asked.action, "accepted", "", "", asked.wait
         match answer:
             case Taken(receipt=taken, state=state, duplicate=duplicate, where=where):
                 action, result = f"signal.{'duplicate' if duplicate else state}", state
-                receipt, run = taken.id, where.run if where is not None else ""
+                receipt = taken.id
+                if where is not None:
+                    run, wait = where.run, where.wait
             case RunStarted(run=run):
                 action = "run.requested"
             case WaitsListed() | Stopping():
@@ -333,7 +335,7 @@ class Deliver:
             principal=str(asked.who),
             workflow=asked.workflow,
             key=asked.key,
-            wait=asked.wait,
+            wait=wait,
             run=run,
             receipt=receipt,
             reason=why,

@@ -9,6 +9,7 @@ from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from devices.model import Operator, Right
+from gateway.audit import Entry
 from gateway.auth import Authority, Principal, Rejected
 from gateway.http.problems import RETRY_SECONDS, Problem
 from gateway.services import Services
@@ -73,6 +74,8 @@ async def caller(
     if credentials is None:
         raise _unauthorized()
     found = await parts.authority.bearer(credentials.credentials, address=address)
+    if isinstance(found, Rejected):
+        parts.audit.refuse(Entry(action="login.refused", result=found.reason, door="http", address=address))
     match found:
         case Principal():
             return Caller(found, parts.authority, address)

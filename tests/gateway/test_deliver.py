@@ -69,6 +69,7 @@ async def test_a_granted_signal_reaches_the_engine_and_its_event_is_durable_befo
     (event,) = await house.events("signal.")
     assert (event.action, event.result, event.principal) == ("signal.delivered", "delivered", "device:kitchen")
     assert (event.workflow, event.key, event.receipt) == ("front-door", "kitchen-verdict", "a" * 26)
+    assert (event.wait, event.run) == ("w" * 26, "r" * 26)
     assert (event.door, event.address, event.bytes) == ("http", "192.0.2.1", len(PAYLOAD))
 
 
