@@ -57,6 +57,25 @@ MAX_ITEMS_BYTES: Final = 524_288
 MAX_MESSAGE_CHARACTERS: Final = 1_000
 OUTBOX_RETENTION_SECONDS: Final = 300.0
 
+# What a definition may hold: its text, its schemas, its expressions, its tasks.
+MAX_DOCUMENT_VALUES: Final = 20_000
+MAX_DOCUMENT_DEPTH: Final = 64
+MAX_DOCUMENT_NUMBER_CHARACTERS: Final = 300
+MAX_EXPRESSION_CHARACTERS: Final = 4_096
+MAX_SUBSCHEMAS: Final = 500
+# How many subschemas may look at one value of a payload, what its parents' schemas ask of it included.
+MAX_SCHEMA_WORK: Final = 2_000
+MAX_SCHEMA_PROBLEMS: Final = 20
+MAX_PATTERN_CHARACTERS: Final = 1_000
+MAX_PATTERN_REPEAT: Final = 1_000
+# Characters and classes once every {n,m} is written out: what a regular-expression engine's program grows with.
+MAX_PATTERN_ATOMS: Final = 1_000
+MAX_PATTERN_DEPTH: Final = 20
+MAX_TASK_TIMEOUT_SECONDS: Final = 86_400
+MAX_ARGUMENTS: Final = 256
+MAX_CONCURRENCY: Final = 1_000
+MAX_PUBLISH_TOPIC_BYTES: Final = 1_024
+
 assert OPERATION_SECONDS + STORE_TIMEOUT_SECONDS < REMOVAL_GRACE_SECONDS / 2
 assert STALE_AFTER_SECONDS >= 2 * HEARTBEAT_SECONDS
 assert MAX_ACCEPT_EARLY_SECONDS < CHAIN_RETENTION_SECONDS

@@ -1,8 +1,8 @@
 """A YAML text as plain JSON values, with the line that each came from.
 
 YAML 1.2's core schema: `on` and `yes` are strings, and so is every quoted scalar. What JSON does not have is refused,
-as are repeated names, tags, and aliases that would make the document larger than MAX_NODES. The parser is libyaml's
-where PyYAML was built with it; values are built here from its events, so that depth and size are bounded on the way.
+as are repeated names, tags, and aliases that would make the document larger than MAX_DOCUMENT_VALUES. The parser is
+libyaml's where PyYAML was built with it; values are built here from its events, so that depth and size stay bounded.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from engine.limits import MAX_DEFINITION_BYTES
+from engine.limits import (
+    MAX_DEFINITION_BYTES,
+    MAX_DOCUMENT_DEPTH,
+    MAX_DOCUMENT_NUMBER_CHARACTERS,
+    MAX_DOCUMENT_VALUES,
+)
 from engine.workflows.definition import JsonValue
 from engine.workflows.problems import Problem
-
-MAX_NODES: Final = 20_000
-MAX_DEPTH: Final = 64
-MAX_NUMBER_CHARACTERS: Final = 300
 
 _NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUE: Final = frozenset({"true", "True", "TRUE"})
@@ -158,7 +159,7 @@ class _Builder:
         number = _INTEGER.fullmatch(text) or _FLOAT.fullmatch(text)
         if number is None and _NOT_JSON.fullmatch(text) is None:
             return text
-        value = _number(text) if number is not None and len(text) <= MAX_NUMBER_CHARACTERS else None
+        value = _number(text) if number is not None and len(text) <= MAX_DOCUMENT_NUMBER_CHARACTERS else None
         if value is None:
             self._document.refuse(pointer, line, "a number that JSON cannot hold")
             return 0
@@ -168,8 +169,8 @@ class _Builder:
         pointer = self._place(line)
         if self._wants_name():
             raise _Stop(pointer, line, "a member's name must be plain text")
-        if len(self._stack) >= MAX_DEPTH:
-            raise _Stop(pointer, line, f"nested more than {MAX_DEPTH} levels deep")
+        if len(self._stack) >= MAX_DOCUMENT_DEPTH:
+            raise _Stop(pointer, line, f"nested more than {MAX_DOCUMENT_DEPTH} levels deep")
         if event.tag is not None:
             self._document.refuse(pointer, line, "tags are not supported", "write the value without its tag")
         self._count(1, pointer, line)
@@ -233,8 +234,10 @@ class _Builder:
 
     def _count(self, nodes: int, pointer: str, line: int) -> None:
         self._nodes += nodes
-        if self._nodes > MAX_NODES:
-            raise _Stop(pointer, line, f"more than {MAX_NODES} values, aliases counted as what they stand for")
+        if self._nodes > MAX_DOCUMENT_VALUES:
+            raise _Stop(
+                pointer, line, f"more than {MAX_DOCUMENT_VALUES} values, aliases counted as what they stand for"
+            )
 
 
 def _number(text: str) -> int | float | None:

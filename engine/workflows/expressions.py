@@ -17,9 +17,10 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from engine.errors import WaysideError
+from engine.limits import MAX_EXPRESSION_CHARACTERS
 from engine.workflows.definition import Expression, JsonValue, Template, WaitTask, canonical
 from engine.workflows.schema import check_schema
-from engine.workflows.templates import MAX_EXPRESSION_CHARACTERS, BadTemplate, reads, split
+from engine.workflows.templates import BadTemplate, reads, split
 
 _SHOWN_CHARACTERS: Final = 80
 _LEAST: Final = -(2**63)

@@ -10,11 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-MAX_PATTERN_CHARACTERS: Final = 1_000
-MAX_REPEAT: Final = 1_000
-# Characters and classes once every {n,m} is written out: what an engine's program grows with.
-MAX_ATOMS: Final = 1_000
-MAX_GROUPS_DEPTH: Final = 20
+from engine.limits import MAX_PATTERN_ATOMS, MAX_PATTERN_CHARACTERS, MAX_PATTERN_DEPTH, MAX_PATTERN_REPEAT
 
 _ENDS_OF_LINE: Final = "\n\r\u2028\u2029"
 _DIGIT: Final = "0-9"
@@ -53,8 +49,8 @@ def portable(pattern: str) -> str:
     text, atoms = parser.alternatives(0)
     if parser.at < len(pattern):
         raise BadPattern("a ) without its (")
-    if atoms > MAX_ATOMS:
-        raise BadPattern(f"more than {MAX_ATOMS} characters and classes when its repeats are written out")
+    if atoms > MAX_PATTERN_ATOMS:
+        raise BadPattern(f"more than {MAX_PATTERN_ATOMS} characters and classes when its repeats are written out")
     return text
 
 
@@ -66,8 +62,8 @@ class _Parser:
         self.at = 0
 
     def alternatives(self, depth: int) -> tuple[str, int]:
-        if depth > MAX_GROUPS_DEPTH:
-            raise BadPattern(f"groups nested more than {MAX_GROUPS_DEPTH} deep")
+        if depth > MAX_PATTERN_DEPTH:
+            raise BadPattern(f"groups nested more than {MAX_PATTERN_DEPTH} deep")
         written: list[str] = []
         atoms = 1
         while True:
@@ -142,8 +138,8 @@ class _Parser:
         if not _is_count(low) or (high != "" and not _is_count(high)):
             raise BadPattern("a { that begins no repeat such as {2} or {2,5}; write \\{ for the character")
         most = int(high or low)
-        if most > MAX_REPEAT or int(low) > most:
-            raise BadPattern(f"a repeat out of order or over {MAX_REPEAT}")
+        if most > MAX_PATTERN_REPEAT or int(low) > most:
+            raise BadPattern(f"a repeat out of order or over {MAX_PATTERN_REPEAT}")
         self.at = end + 1
         return f"{{{int(low)}{comma}{int(high) if high else ''}}}", max(most, 1)
 

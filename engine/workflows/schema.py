@@ -14,11 +14,11 @@ from typing import Final, Protocol
 import msgspec
 
 from engine.errors import BadInput
+from engine.limits import MAX_SCHEMA_PROBLEMS
 from engine.workflows.document import child
 from engine.workflows.patterns import portable
 from engine.workflows.schema_rules import LISTED, NAMED, check, subschemas_of
 
-MAX_SCHEMA_PROBLEMS: Final = 20
 # A payload of 16 KiB can break a rule thousands of times; a sender needs the first few.
 _MAX_RAW_PROBLEMS: Final = 200
 CACHED_SCHEMAS: Final = 256

@@ -14,13 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from engine.limits import MAX_PAYLOAD_DEPTH
+from engine.limits import MAX_PAYLOAD_DEPTH, MAX_SCHEMA_WORK, MAX_SUBSCHEMAS
 from engine.workflows.document import child
 from engine.workflows.patterns import BadPattern, portable
 
-MAX_SUBSCHEMAS: Final = 500
-# How many subschemas may look at one value of a payload, its parents' share included.
-MAX_SCHEMA_WORK: Final = 2_000
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 ANNOTATIONS: Final = frozenset({"title", "description", "$comment", "examples", "deprecated"})

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Final, cast
 
-from engine.limits import MAX_ACCEPT_EARLY_SECONDS, MAX_TIMEOUT_SECONDS
+from engine.limits import MAX_ACCEPT_EARLY_SECONDS, MAX_ARGUMENTS, MAX_TASK_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS
 from engine.workflows.definition import (
     AssertTask,
     EarlyPolicy,
@@ -29,8 +29,6 @@ from engine.workflows.schema import check_schema
 from engine.workflows.templates import OPENING, BadTemplate, expressions_in, reads, split
 from engine.workflows.topics import topic_problem
 
-MAX_TASK_TIMEOUT_SECONDS: Final = 86_400
-MAX_ARGUMENTS: Final = 256
 NO_TASK: Final = AssertTask(that=Expression("false"), message="")
 """Stands for a task that could not be read, while the rest of the document is checked."""
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")

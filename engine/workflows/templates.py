@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from engine.limits import MAX_EXPRESSION_CHARACTERS
 from engine.workflows.definition import Expression
 
-MAX_EXPRESSION_CHARACTERS: Final = 4_096
 OPENING: Final = "${{"
 _CLOSING: Final = "}}"
 

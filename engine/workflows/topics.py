@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from engine.limits import MAX_PUBLISH_TOPIC_BYTES
+
 # The first levels of the topic map. A command that went out on one would look like a signal, a request or an answer.
 RESERVED_LEVELS: Final = frozenset({"d", "signals", "runs", "get", "replies", "gateway", "status"})
-MAX_TOPIC_BYTES: Final = 1_024
 
 
 def topic_problem(topic: str, *, whole: bool = True) -> str:
@@ -27,6 +28,6 @@ def topic_problem(topic: str, *, whole: bool = True) -> str:
         return ""
     if not topic:
         return "a topic has at least one character"
-    if len(topic.encode(errors="replace")) > MAX_TOPIC_BYTES:
-        return f"a topic has at most {MAX_TOPIC_BYTES} bytes"
+    if len(topic.encode(errors="replace")) > MAX_PUBLISH_TOPIC_BYTES:
+        return f"a topic has at most {MAX_PUBLISH_TOPIC_BYTES} bytes"
     return ""

@@ -13,7 +13,7 @@ from typing import Final, cast
 import msgspec
 
 from engine.errors import BadInput
-from engine.limits import MAX_FOR_EACH
+from engine.limits import MAX_CONCURRENCY, MAX_FOR_EACH
 from engine.workflows.definition import (
     Condition,
     Definition,
@@ -35,7 +35,6 @@ from engine.workflows.uses import check_uses
 __all__ = ["Problem", "load_text", "parse_definition"]
 
 CONDITIONS: Final = ("succeeded", "failed", "completed", "always", "skipped")
-MAX_CONCURRENCY: Final = 1_000
 CACHED_DEFINITIONS: Final = 256
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

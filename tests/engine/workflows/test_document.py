@@ -1,4 +1,4 @@
-"""Proves that a YAML text becomes the JSON values it stands for, with its lines, and that no text takes long or much."""
+"""Proves that a YAML text becomes the JSON values it stands for, with its lines, and that no text takes long."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_any_text_gives_a_value_or_a_problem_with_a_line(text: str) -> None:
         ("{on: true, 1: x}", {"on": True, "1": "x"}),
         ("a: &x [1]\nb: *x", {"a": [1], "b": [1]}),
         ("|\n  two\n  lines\n", "two\nlines\n"),
-        ("${{ steps.a.status == \"b\" && steps.c.x }}   # a comment", '${{ steps.a.status == "b" && steps.c.x }}'),
+        ('${{ steps.a.status == "b" && steps.c.x }}   # a comment', '${{ steps.a.status == "b" && steps.c.x }}'),
     ],
 )
 def test_plain_words_mean_what_yaml_1_2_says(text: str, value: object) -> None:

@@ -77,7 +77,9 @@ def test_an_early_payload_can_be_checked_with_the_definition_alone() -> None:
     assert keyed.task.schema is not None
     schema = compile_schema(keyed.task.schema)
     assert schema.problems(b'{"verdict":"known"}') == ()
-    assert [(problem.pointer, problem.rule) for problem in schema.problems(b'{"verdict":"friend"}')] == [("/verdict", "enum")]
+    assert [(problem.pointer, problem.rule) for problem in schema.problems(b'{"verdict":"friend"}')] == [
+        ("/verdict", "enum")
+    ]
 
 
 def test_a_wait_without_a_key_has_no_key_to_list() -> None:
@@ -125,7 +127,10 @@ def test_the_greenhouse_waters_the_dry_zones_only() -> None:
     env = {"inputs": {"zones": zones}, "steps": {"minutes": minutes}}
     assert render(valve.for_each.values, env) == zones
     assert [is_true(valve.guard, {**env, "self": {"zone": zone}}) for zone in zones] == [False, True]
-    assert [is_true(valve.guard, {"inputs": {"threshold": 40}, "self": {"zone": zone}}) for zone in zones] == [False, False]
+    assert [is_true(valve.guard, {"inputs": {"threshold": 40}, "self": {"zone": zone}}) for zone in zones] == [
+        False,
+        False,
+    ]
 
 
 def test_the_expressions_of_the_other_examples_give_what_their_comments_say() -> None:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import BadInput
-from engine.workflows.schema import MAX_SCHEMA_PROBLEMS, SchemaProblem, check_schema, compile_schema
+from engine.limits import MAX_SCHEMA_PROBLEMS
+from engine.workflows.schema import SchemaProblem, check_schema, compile_schema
 from engine.workflows.schema import compile_with_fallback as compile_slowly
 
 NAMES = ["a", "b", "type", "items", "properties", "~/"]
@@ -26,7 +27,7 @@ payload_values = st.recursive(
 )
 payloads = st.dictionaries(names, payload_values, max_size=4)
 counts = st.integers(0, 3)
-values_of = {
+values_of: dict[str, st.SearchStrategy[object]] = {
     "type": st.sampled_from(["object", "array", "string", "number", "integer", "boolean", "null", ["object", "null"]]),
     "enum": st.lists(payload_values, min_size=1, max_size=3),
     "const": payload_values,
@@ -58,11 +59,12 @@ def applicators(inner: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
         "patternProperties": st.dictionaries(st.sampled_from(["^a", "t", "^$"]), inner, max_size=2),
         "items": inner, "prefixItems": some, "contains": inner, "minContains": counts, "maxContains": counts,
     }  # fmt: skip
-    return st.fixed_dictionaries({}, optional={**options, **values_of}).map(few).map(whole)
+    return some_of({**options, **values_of})
 
 
-def few(schema: dict[str, object]) -> dict[str, object]:
-    return dict(list(schema.items())[:5])
+def some_of(options: dict[str, st.SearchStrategy[object]]) -> st.SearchStrategy[object]:
+    keywords = st.lists(st.sampled_from([*options]), unique=True, max_size=5)
+    return keywords.flatmap(lambda some: st.fixed_dictionaries({name: options[name] for name in some})).map(whole)
 
 
 def whole(schema: dict[str, object]) -> dict[str, object]:
@@ -71,8 +73,8 @@ def whole(schema: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in schema.items() if pairs.get(name, name) in schema}
 
 
-leaves = st.booleans() | st.fixed_dictionaries({}, optional=values_of).map(few)
-schemas = st.recursive(leaves, applicators, max_leaves=6).map(lambda s: whole(s) if isinstance(s, dict) else s)
+leaves: st.SearchStrategy[object] = st.booleans() | some_of(values_of)
+schemas = st.recursive(leaves, applicators, max_leaves=6)
 
 
 @settings(max_examples=120)
@@ -193,14 +195,15 @@ def test_recursion_through_the_value_is_accepted_and_ends_with_it() -> None:
     tree = {"properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}}, "additionalProperties": False}
     schema = compile_schema(json.dumps(tree).encode())
     assert schema.problems(b'{"left":{"right":{}}}') == ()
-    assert schema.problems(b'{"left":{"right":{"x":1}}}') == (
-        SchemaProblem("/left/right/*", "additionalProperties"),
-    )
+    assert schema.problems(b'{"left":{"right":{"x":1}}}') == (SchemaProblem("/left/right/*", "additionalProperties"),)
 
 
 def test_references_that_multiply_are_refused() -> None:
     doubling = {"allOf": [{"properties": {"a": {"$ref": "#"}}}, {"properties": {"a": {"$ref": "#"}}}]}
-    chain = {"$defs": {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(30)}, "$ref": "#/$defs/d0"}
+    chain = {
+        "$defs": {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(30)},
+        "$ref": "#/$defs/d0",
+    }
     chain["$defs"]["d30"] = True  # type: ignore[index]
     for schema in (doubling, chain):
         assert [message for _, message in check_schema(schema) if "multiply" in message]

@@ -1,4 +1,4 @@
-"""Proves that a definition is refused for each rule, with step, pointer, line and hint, and all its problems at once."""
+"""Proves that a definition is refused for each rule, with its place and a hint, and all problems at once."""
 
 from __future__ import annotations
 
@@ -12,6 +12,15 @@ from engine.workflows.definition import Definition, ForEach, HttpTask, PublishTa
 from engine.workflows.validation import Problem, load_text, parse_definition
 
 WAIT = "{ type: wait_for_signal, timeout: 1 }"
+# A second step depends on the first, whose name is {0}, and has a guard that reads {1}.
+READS = """\
+- name: {0}
+  task: {{ type: wait_for_signal, timeout: 1 }}
+- name: c
+  dependsOn: [ {{ step: {0} }} ]
+  guard: ${{{{{{ {1} == "x" }}}}}}
+  task: {{ type: wait_for_signal, timeout: 1 }}
+"""
 
 
 def problems(text: str) -> list[Problem]:
@@ -32,7 +41,9 @@ def workflow(steps: str, *, more: str = "") -> str:
 
 def task(members: str, *, before: str = "") -> str:
     """Write a workflow whose last step `s` has this task."""
-    return workflow(f"{dedent(before)}\n- name: s\n  dependsOn: [{'{step: first}' if before else ''}]\n  task: {members}\n")
+    return workflow(
+        f"{dedent(before)}\n- name: s\n  dependsOn: [{'{step: first}' if before else ''}]\n  task: {members}\n"
+    )
 
 
 def one(text: str) -> Problem:
@@ -42,11 +53,11 @@ def one(text: str) -> Problem:
 
 
 def test_a_problem_has_its_step_pointer_line_and_hint() -> None:
-    problem = one("name: w\njobs:\n  - name: main\n    steps:\n      - name: s\n        task:\n          type: publsh\n")
-    assert problem == Problem("s", "/jobs/0/steps/0/task/type", 7, "no such type of task", "did you mean publish?")
-    assert str(problem) == (
-        "line 7: step s: no such type of task (did you mean publish?) [/jobs/0/steps/0/task/type]"
+    problem = one(
+        "name: w\njobs:\n  - name: main\n    steps:\n      - name: s\n        task:\n          type: publsh\n"
     )
+    assert problem == Problem("s", "/jobs/0/steps/0/task/type", 7, "no such type of task", "did you mean publish?")
+    assert str(problem) == ("line 7: step s: no such type of task (did you mean publish?) [/jobs/0/steps/0/task/type]")
 
 
 def test_all_problems_are_told_at_once_in_the_order_of_the_lines() -> None:
@@ -203,7 +214,7 @@ def test_a_schema_reads_nothing_but_inputs() -> None:
     ("steps", "part", "hint"),
     [
         (f"- name: a\n  task: {WAIT}\n- name: a\n  task: {WAIT}", "two steps are named a", "steps.<name>"),
-        (f"- name: a\n  dependsOn: [{{step: bb}}]\n  task: {WAIT}\n- name: b\n  task: {WAIT}", "is named bb", "mean b?"),
+        (f"- name: a\n  dependsOn: [{{step: bb}}]\n  task: {WAIT}\n- name: b\n  task: {WAIT}", "is named bb", "mean b"),
         (f"- name: a\n  dependsOn: [b]\n  task: {WAIT}", "has members", "write { step: b }"),
         (f"- name: a\n  dependsOn: [{{job: b}}]\n  task: {WAIT}", "no member 'job'", ""),
         (f"- name: a\n  dependsOn: [{{step: a}}]\n  task: {WAIT}", "a -> a", ""),
@@ -217,13 +228,12 @@ def test_a_schema_reads_nothing_but_inputs() -> None:
         (f"- name: a\n  forEach: {{item: 1x, in: [1]}}\n  task: {WAIT}", "begin with no digit", ""),
         (f"- name: a\n  forEach: {{item: x, in: 3}}\n  task: {WAIT}", "in must be a list", ""),
         (f"- name: a\n  forEach: {{item: x, in: '${{{{ self.x }}}}'}}\n  task: {WAIT}", "cannot read self", ""),
-        (f"- name: a\n  forEach: {{item: x, in: [1]}}\n  guard: '${{{{ self.y }}}}'\n  task: {WAIT}", "self has no y", "x"),
+        (f"- name: a\n  forEach: {{item: x, in: [1]}}\n  guard: '${{{{ self.y }}}}'\n  task: {WAIT}",
+         "self has no y", "did you mean x?"),
         (f"- name: a\n  task: {WAIT}\n- name: b\n  guard: '${{{{ steps.a.status == \"x\" }}}}'\n  task: {WAIT}",
          "may not have ended", "dependsOn"),
-        (f"- name: a-b\n  task: {WAIT}\n- name: c\n  dependsOn: [{{step: a-b}}]\n"
-         f"  guard: '${{{{ steps.a-b.status == \"x\" }}}}'\n  task: {WAIT}", "no step is named a", 'steps["a-b"]'),
-        (f"- name: a\n  task: {WAIT}\n- name: c\n  dependsOn: [{{step: a}}]\n"
-         f"  guard: '${{{{ steps.a.output == \"x\" }}}}'\n  task: {WAIT}", "a step has no output", "outputs"),
+        (READS.format("a-b", "steps.a-b.status"), "no step is named a", 'steps["a-b"]'),
+        (READS.format("a", "steps.a.output"), "a step has no output", "outputs"),
         ("- name: a", "a step needs task", ""),
         (f"- task: {WAIT}", "a step needs name", ""),
         ("- just text", "a step must have members", ""),
@@ -257,15 +267,15 @@ def test_each_rule_about_the_whole_is_told(text: str, part: str) -> None:
 
 def test_jobs_have_their_own_names_and_dependencies() -> None:
     def jobs(*heads: str) -> str:
-        return "name: w\njobs:\n" + "".join(
-            f"  - name: {head}\n    steps: [ {{ name: s{at}, task: {WAIT} }} ]\n" for at, head in enumerate(heads)
-        )
+        steps = [f"    steps: [ {{ name: s{at}, task: {WAIT} }} ]" for at in range(len(heads))]
+        return "\n".join(["name: w", "jobs:", *(f"  - name: {h}\n{s}" for h, s in zip(heads, steps, strict=True))])
 
     assert "two jobs are named a" in one(jobs("a", "a")).message
     assert "no job is named c" in one(jobs("a", "b\n    dependsOn: [ { job: c } ]")).message
     circle = jobs("a\n    dependsOn: [ { job: b } ]", "b\n    dependsOn: [ { job: a } ]")
     assert "jobs wait for each other: a -> b -> a" in one(circle).message
-    other = "name: w\njobs:\n" + (
+    other = (
+        "name: w\njobs:\n"
         f"  - name: a\n    steps: [ {{ name: x, task: {WAIT} }} ]\n"
         f"  - name: b\n    steps: [ {{ name: y, dependsOn: [ {{ step: x }} ], task: {WAIT} }} ]\n"
     )
@@ -276,10 +286,13 @@ def test_a_step_may_read_the_steps_of_the_jobs_before_its_own() -> None:
     text = (
         f"name: w\njobs:\n  - name: a\n    steps: [ {{ name: x, task: {WAIT} }} ]\n"
         "  - name: b\n    dependsOn: [ { job: a, condition: { type: always } } ]\n    steps:\n"
-        "      - name: y\n        task: { type: publish, topic: t, payload: \"${{ steps.x.status }}\" }\n"
+        '      - name: y\n        task: { type: publish, topic: t, payload: "${{ steps.x.status }}" }\n'
     )
     accepted(text)
-    assert "may not have ended" in one(text.replace("    dependsOn: [ { job: a, condition: { type: always } } ]\n", "")).message
+    assert (
+        "may not have ended"
+        in one(text.replace("    dependsOn: [ { job: a, condition: { type: always } } ]\n", "")).message
+    )
 
 
 def test_an_input_that_a_closed_schema_does_not_declare_is_a_typing_error() -> None:
@@ -348,7 +361,9 @@ def test_everything_that_may_be_said_is_read() -> None:
 
 
 def test_the_default_condition_is_succeeded() -> None:
-    definition = accepted(workflow(f"- name: a\n  task: {WAIT}\n- name: b\n  dependsOn: [ {{ step: a }} ]\n  task: {WAIT}"))
+    definition = accepted(
+        workflow(f"- name: a\n  task: {WAIT}\n- name: b\n  dependsOn: [ {{ step: a }} ]\n  task: {WAIT}")
+    )
     assert definition.jobs[0].steps[1].depends_on[0].condition == "succeeded"
 
 
