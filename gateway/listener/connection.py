@@ -177,9 +177,12 @@ class Connection(asyncio.Protocol):
         self._listener.wake(self, self._ended_at + _LINGER_SECONDS)
         if self._at_end or not transport.can_write_eof():
             transport.close()
-        else:
+            return
+        try:
             transport.write_eof()
-            self._pace()
+        except OSError:  # the peer is gone, and the transport has not noticed yet
+            transport.abort()
+        self._pace()
 
     # Time.
 
@@ -298,7 +301,7 @@ class Connection(asyncio.Protocol):
         if out is None or self._transport is None or self._lost:
             return
         self._transport.write(self._wrap(out[0] if len(out) == 1 else b"".join(out)))
-        if self._transport is not None and self._transport.get_write_buffer_size() > self._listener.limits.unsent_bytes:
+        if self._transport.get_write_buffer_size() > self._listener.limits.unsent_bytes:
             self.conversation.end("slow", None)
             self.abort()
 

@@ -45,6 +45,7 @@ class ConnectionInfo:
     waiting: int
     dropped: int
     undecided: int
+    stalled: bool  # the client does not read what it is sent
 
 
 class Listener:
@@ -300,4 +301,5 @@ def _info(connection: Connection) -> ConnectionInfo | None:
         waiting=session.waiting(),
         dropped=session.dropped,
         undecided=conversation.undecided(),
+        stalled=connection.congested(),
     )

@@ -132,6 +132,6 @@ def _reason_only(first: int, packet: p.Disconnect | p.Auth, version: int) -> byt
     """DISCONNECT and AUTH: 3.14.2, 3.15.2; what says nothing is left out."""
     if version != MQTT_5 or (packet.reason == 0 and packet.properties == NO_PROPERTIES):
         return bytes((first, 0))
-    if packet.properties == NO_PROPERTIES:
+    if packet.properties == NO_PROPERTIES and isinstance(packet, p.Disconnect):
         return bytes((first, 1, packet.reason))
     return _frame(first, bytes((packet.reason,)) + encode_properties(packet.properties))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from typing import Any, TypeVar
 
@@ -88,11 +89,11 @@ class RawClient:
         return (await self.expect(p.SubAck)).reasons
 
     async def close(self) -> None:
+        if self._writer.transport.get_write_buffer_size():
+            self._writer.transport.abort()
         self._writer.close()
-        try:
+        with contextlib.suppress(ConnectionError):
             await self._writer.wait_closed()
-        except ConnectionError:
-            pass
 
     def abort(self) -> None:
         self._writer.transport.abort()
