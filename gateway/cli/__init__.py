@@ -12,7 +12,3 @@ def main() -> None:
     from gateway.cli.main import run
 
     run()
-
-
-if __name__ == "__main__":
-    main()

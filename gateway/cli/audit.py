@@ -21,6 +21,7 @@ def register(parent: typer.Typer) -> None:
 
 
 def audit(
+    *,
     since: Annotated[str | None, typer.Option(metavar="SPAN", help="1h, 30m, 7d, …: nothing older")] = None,
     device: Annotated[str | None, typer.Option(help="only what this device did, or was done to it")] = None,
     workflow: Annotated[str | None, typer.Option(help="only about this workflow")] = None,

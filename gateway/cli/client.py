@@ -43,7 +43,7 @@ class Refused(WaysideError):
         problems = tuple(_problem_line(p) for p in document.get("problems") or ())
         self.error = str(document.get("error") or document.get("title") or f"HTTP {status}")
         super().__init__(
-            str(document.get("detail") or self.error.replace("_", " ")),
+            str(document.get("detail") or document.get("title") or self.error),
             hint=str(document.get("hint") or _HINTS.get(self.error, "")),
         )
         self.status, self.document, self.problems = status, dict(document), problems

@@ -295,9 +295,19 @@ def _summary(scenes: list[Scene], events: list[dict[str, Any]]) -> int:
 @contextlib.asynccontextmanager
 async def _gateway(data: Path) -> AsyncIterator[dict[str, Any]]:
     """Run `wayside serve` as a process until the context ends; give the addresses of its doors."""
-    program = "from gateway.cli import main; main()"
     doors = ("--mqtt", "127.0.0.1:0", "--http", "127.0.0.1:0")
-    command = (sys.executable, "-c", program, "serve", "--data", str(data), *doors, "--json", "--log-level", "warning")
+    command = (
+        sys.executable,
+        "-m",
+        "gateway.cli",
+        "serve",
+        "--data",
+        str(data),
+        *doors,
+        "--json",
+        "--log-level",
+        "warning",
+    )
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     try:

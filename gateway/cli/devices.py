@@ -56,6 +56,8 @@ def how_to_connect(device: str, token: str, grants: list[str], doors: dict[str, 
     workflow, _, key = next((g[7:] for g in grants if g.startswith("signal:")), "WORKFLOW/KEY").partition("/")
     workflow, key = ("WORKFLOW" if workflow == "*" else workflow), ("KEY" if key in {"", "*"} else key)
     client = f"-h {shlex.quote(host)} -p {port} -u {device} -P {token} -q 1"
+    where = f"--host {shlex.quote(host)} --port {port}"
+    url = f"http://{doors.get('http', '127.0.0.1:8080')}/api/v1/signals/{workflow}/{key}"
     payload = shlex.quote('{"verdict": "known"}')
     return [
         "",
@@ -63,11 +65,9 @@ def how_to_connect(device: str, token: str, grants: list[str], doors: dict[str, 
         f"  mosquitto_sub {client} -v -t 'replies/#'",
         "Then signal, by MQTT or by HTTP:",
         f"  mosquitto_pub {client} -t signals/{workflow}/{key} -m {payload}",
-        f"  curl -H 'Authorization: Bearer {token}' -d {payload} http://{doors.get('http', '127.0.0.1:8080')}"
-        f"/api/v1/signals/{workflow}/{key}",
+        f"  curl -H 'Authorization: Bearer {token}' -d {payload} {url}",
         "Or have it played:",
-        f"  WAYSIDE_TOKEN={token} wayside simulate kitchen --host {shlex.quote(host)} --port {port} --device {device}"
-        f" --workflow {workflow} --key {key}",
+        f"  WAYSIDE_TOKEN={token} wayside simulate kitchen {where} --device {device} --workflow {workflow} --key {key}",
     ]
 
 

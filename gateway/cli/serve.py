@@ -16,6 +16,7 @@ def register(parent: typer.Typer) -> None:
 
 
 def serve(
+    *,
     mqtt: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="the MQTT door [127.0.0.1:1883]")] = None,
     http: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="the HTTP door [127.0.0.1:8080]")] = None,
     workflows: Annotated[Path | None, typer.Option(metavar="DIR", help="definitions [DATA/workflows]")] = None,

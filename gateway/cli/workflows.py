@@ -37,21 +37,13 @@ async def _validate(names: Sequence[str], files: Sequence[str], *, everything: b
     if names or everything:
         async with connect() as client:
             document = await client.get("/workflows")
-        for workflow in document["workflows"]:
-            if everything or workflow["name"] in names:
-                found[workflow["file"]] = workflow["problems"]
+        asked = [w for w in document["workflows"] if everything or w["name"] in names]
+        found |= {workflow["file"]: workflow["problems"] for workflow in asked}
         for file, problems in document["problems"].items():
             if everything or Path(file).stem in names:
                 found[file] = problems
-        if missing := [
-            n
-            for n in names
-            if not any(
-                n in (w["name"], Path(f).stem)
-                for w in document["workflows"]
-                for f in (w["file"], *document["problems"])
-            )
-        ]:
+        known = {w["name"] for w in document["workflows"]} | {Path(file).stem for file in document["problems"]}
+        if missing := [name for name in names if name not in known]:
             raise BadInput(f"there is no workflow {missing[0]}", hint="`wayside workflow list` names them")
     wrong = sum(map(len, found.values()))
     if current().json:

@@ -59,6 +59,13 @@ def _describe_problems(app: FastAPI) -> None:
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
         schemas.update(schema.pop("$defs", {}))
         schemas["ProblemDocument"] = schema
+        for path in document["paths"].values():
+            for operation in path.values():
+                # What the framework says of a malformed request is answered as a problem here.
+                if "422" in operation["responses"]:
+                    operation["responses"]["422"] = problems.documented(422)[422]
+        for unused in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(unused, None)
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]

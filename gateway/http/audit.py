@@ -22,6 +22,7 @@ Word = Annotated[str, Query(max_length=96)]
 
 @router.get("", response_model=AuditPage, responses=documented(401, 403, 422, 429, 503))
 async def list_events(
+    *,
     parts: Parts,
     who: Who,
     device: Name | None = None,

@@ -80,7 +80,9 @@ class TooLarge(Problem):
     """The body is over the cap; `size` is what was said or, if nothing was, what had come."""
 
     def __init__(self, size: int) -> None:
-        super().__init__(413, "payload_too_large", max_bytes=MAX_PAYLOAD_BYTES, bytes=size)
+        super().__init__(
+            413, "payload_too_large", "the body is over the limit", max_bytes=MAX_PAYLOAD_BYTES, bytes=size
+        )
         self.size = size
 
 

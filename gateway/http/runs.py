@@ -11,8 +11,8 @@ from gateway.http.models import (
     Done,
     EventPage,
     Name,
-    RemoveOld,
     Removed,
+    RemoveOld,
     Retry,
     RunId,
     RunPage,
@@ -33,6 +33,7 @@ _ERRORS: Final = documented(401, 403, 404, 409, 422, 429, 503)
 
 @router.get("", response_model=RunPage, responses=documented(401, 422, 429, 503))
 async def list_runs(
+    *,
     parts: Parts,
     who: Who,
     workflow: Name | None = None,

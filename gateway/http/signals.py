@@ -40,6 +40,7 @@ SignalId = Annotated[
     openapi_extra=_PAYLOAD,
 )
 async def signal_key(
+    *,
     workflow: Annotated[str, Path()],
     key: Annotated[str, Path()],
     request: Request,

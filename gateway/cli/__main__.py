@@ -1,0 +1,5 @@
+"""`python -m gateway.cli`."""
+
+from gateway.cli import main
+
+main()
