@@ -86,7 +86,8 @@ def fault(error: sqlite3.Error, path: Path, *, uncertain: bool = False) -> Store
                 uncertain=uncertain,
             )
         case sqlite3.SQLITE_CORRUPT | None:
-            return StoreDamaged(f"{path} is damaged ({error})", hint=_DAMAGED_HINT, uncertain=uncertain)
+            # Without the error's own text, which may quote what could not be decoded.
+            return StoreDamaged(f"{path} is damaged", hint=_DAMAGED_HINT, uncertain=uncertain)
         case sqlite3.SQLITE_ERROR:
             return StoreDamaged(f"the tables of {path} are not Wayside's ({error})", hint=_DAMAGED_HINT)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:

@@ -188,7 +188,7 @@ class SqliteStore:
         deliver(
             [
                 (request, no_answer(self._file.path, uncertain=not isinstance(request, ReadClock)))
-                for request in takewhile(lambda waiting: waiting.since <= too_old, self._waiting)
+                for request in takewhile(lambda waiting: waiting.since <= too_old, list(self._waiting))
             ]
         )
         if self._watchdog is not loop:

@@ -26,6 +26,7 @@ class Trouble:
     """What a `Troubled` connection does instead of the next statement that starts with `on`."""
 
     on = ""
+    stays = False
     code = 0
     raises: Exception | None = None
     hold: threading.Event | None = None
@@ -39,7 +40,8 @@ class Troubled(sqlite3.Connection):
     def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
         trouble = Troubled.trouble
         if trouble.on and sql.startswith(trouble.on):
-            trouble.on = ""
+            if not trouble.stays:
+                trouble.on = ""
             if trouble.hold is not None:
                 trouble.hold.wait()
             elif trouble.raises is not None:
@@ -295,6 +297,35 @@ async def test_an_error_before_the_commit_is_certain(open_sqlite: Open, trouble:
     trouble.code, trouble.on = sqlite3.SQLITE_IOERR_READ, statement
     assert "disk failed" in (await refused(running)).message
     assert (await running.create("refused", b"")).key == "refused"
+
+
+async def test_a_read_waits_while_all_of_the_file_is_locked(open_sqlite: Open, trouble: Trouble) -> None:
+    running = open_sqlite(lock_seconds=0.05)
+    record = await running.create("a", b"")
+    trouble.code, trouble.on = sqlite3.SQLITE_BUSY_RECOVERY, "SELECT key"
+    assert await running.get("a") == record
+    trouble.on, trouble.stays = "SELECT key", True
+    with pytest.raises(StoreUnavailable, match="locked"):
+        await running.get("a")
+    trouble.on = ""
+    assert await running.get("a") == record
+
+
+async def test_a_read_that_fails_says_so_and_the_next_connects_anew(open_sqlite: Open, trouble: Trouble) -> None:
+    running = open_sqlite()
+    record = await running.create("a", b"")
+    trouble.code, trouble.on = sqlite3.SQLITE_IOERR_READ, "SELECT key"
+    with pytest.raises(StoreUnavailable, match="disk failed"):
+        await running.get("a")
+    assert await running.get("a") == record
+
+
+async def test_an_error_of_the_module_does_not_give_away_what_it_quotes(open_sqlite: Open, trouble: Trouble) -> None:
+    running = open_sqlite()
+    trouble.raises, trouble.on = sqlite3.OperationalError("Could not decode 'payload of somebody'"), "SELECT key"
+    with pytest.raises(StoreDamaged, match="damaged") as caught:
+        await running.get("a")
+    assert "payload" not in str(caught.value) + caught.value.hint
 
 
 async def test_everybody_in_a_transaction_that_fails_is_told(
