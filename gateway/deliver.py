@@ -8,9 +8,9 @@ and an answer is given only when what it says, and the event that records it, ar
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
 
 from devices.model import Device
 from engine.clock import Source, derived_id
@@ -105,13 +105,13 @@ class Delivered:
     close: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Asked:
     """A request while it is being checked; what it is about fills the audit event."""
 
     who: Principal
     origin: Origin
-    action: str
+    action: Literal["signal", "run", "read"]
     raw: bytes
     signal_id: str | None = None
     workflow: str = ""
@@ -122,10 +122,20 @@ class _Asked:
     def id(self) -> str:
         return self.signal_id or hashlib.sha256(self.raw).hexdigest()[:_SHORT_ID_DIGITS]
 
+    def request(self, payload: Payload) -> SignalRequest:
+        return SignalRequest(sender=self.who.sender, payload=payload, signal_id=self.signal_id)
+
 
 @dataclass(frozen=True, slots=True)
-class _Over:
-    verdict: Limited
+class _Result:
+    """An answer, and `why` in a word for the audit log alone. `limited` is the verdict of a rate."""
+
+    answer: DoorAnswer
+    why: str = ""
+    limited: Limited | None = None
+
+
+_NO_GRANT: Final = _Result(NotDeclared(), "no_grant")
 
 
 class Deliver:
@@ -160,22 +170,8 @@ class Deliver:
         asked = _Asked(
             who=who, origin=origin, action="signal", raw=raw, signal_id=signal_id, workflow=workflow, key=key
         )
-        refused = self._check(asked, "signals") or _bad_address(asked, is_name(workflow) and is_name(key))
-        if refused is not None:
-            return await self._finish(asked, refused)
-        if not self._authority.may_signal(who, workflow, key):
-            return await self._finish(asked, NotDeclared(), "no_grant")
-        if retained:
-            return await self._finish(asked, RetainedNotAllowed())
-        payload = parse_payload(raw)
-        if isinstance(payload, PayloadProblem):
-            return await self._finish(asked, payload)
-        request = SignalRequest(sender=who.sender, payload=payload, signal_id=signal_id)
-        try:
-            answer: DoorAnswer = await self._engine.signal_key(workflow, key, request)
-        except WaysideError as fault:
-            return await self._finish(asked, StoreAway(), fault.code)
-        return await self._finish(asked, answer)
+        named = is_name(workflow) and is_name(key)
+        return await self._answer(asked, "signals", lambda: self._signal_key(asked, retained=retained), named=named)
 
     async def signal_wait(
         self, who: Principal, origin: Origin, *, wait: str, raw: bytes, signal_id: str | None = None
@@ -185,32 +181,7 @@ class Deliver:
         Without a key the grant is the one on the whole workflow.
         """
         asked = _Asked(who=who, origin=origin, action="signal", raw=raw, signal_id=signal_id, wait=wait)
-        refused = self._check(asked, "signals") or _bad_address(asked, is_record_id(wait))
-        if refused is not None:
-            return await self._finish(asked, refused)
-        # Whose wait it is has to be read to be authorised; nobody without any grant gets that far.
-        if not self._authority.may_signal_at_all(who):
-            return await self._finish(asked, NotDeclared(), "no_grant")
-        payload = parse_payload(raw)
-        request = None
-        if isinstance(payload, Payload):
-            request = SignalRequest(sender=who.sender, payload=payload, signal_id=signal_id)
-        try:
-            # A repeat is known by its own chain although its wait is gone.
-            address = await self._engine.address_of(wait, request)
-        except WaysideError as fault:
-            return await self._finish(asked, StoreAway(), fault.code)
-        if address is None or not self._authority.may_signal(who, address.workflow, address.key):
-            return await self._finish(asked, NotDeclared(), "no_wait" if address is None else "no_grant")
-        asked = replace(asked, workflow=address.workflow, key=address.key or "")
-        if isinstance(payload, PayloadProblem):
-            return await self._finish(asked, payload)
-        assert request is not None
-        try:
-            answer: DoorAnswer = await self._engine.signal_wait(wait, request)
-        except WaysideError as fault:
-            return await self._finish(asked, StoreAway(), fault.code)
-        return await self._finish(asked, answer)
+        return await self._answer(asked, "signals", lambda: self._signal_wait(asked), named=is_record_id(wait))
 
     async def start_run(
         self,
@@ -227,92 +198,127 @@ class Deliver:
         A device needs the workflow's `trigger: {topic: true}` beside its grant.
         """
         asked = _Asked(who=who, origin=origin, action="run", raw=raw, signal_id=signal_id, workflow=workflow)
-        refused = self._check(asked, "runs") or _bad_address(asked, is_name(workflow))
-        if refused is not None:
-            return await self._finish(asked, refused)
-        if not self._authority.may_run(who, workflow):
-            return await self._finish(asked, NotDeclared(), "no_grant")
-        if retained:
-            return await self._finish(asked, RetainedNotAllowed())
-        payload = parse_payload(raw or b"{}")
-        if isinstance(payload, PayloadProblem):
-            return await self._finish(asked, payload)
-        answer, why = await self._start(asked, payload)
-        return await self._finish(asked, answer, why)
+        named = is_name(workflow)
+        return await self._answer(asked, "runs", lambda: self._start_run(asked, retained=retained), named=named)
 
     async def waits(self, who: Principal, origin: Origin, *, workflow: str, raw: bytes = b"") -> Delivered:
         """List the open waits of a workflow for somebody who may read it."""
         asked = _Asked(who=who, origin=origin, action="read", raw=raw, workflow=workflow)
-        refused = self._check(asked, "reads") or _bad_address(asked, is_name(workflow))
-        if refused is not None:
-            return await self._finish(asked, refused)
-        if not self._authority.may_read(who, workflow):
-            return await self._finish(asked, NotDeclared(), "no_grant")
-        try:
-            found = (await self._engine.waits(workflow=workflow)).get("waits")
-        except WaysideError as fault:
-            return await self._finish(asked, StoreAway(), fault.code)
-        listed = [wait for wait in found if isinstance(wait, dict)] if isinstance(found, list) else []
-        listed.sort(key=lambda wait: str(wait.get("deadline")))
-        return await self._finish(asked, WaitsListed(tuple(listed)))
+        return await self._answer(asked, "reads", lambda: self._list_waits(asked), named=is_name(workflow))
 
-    # -- the checks --------------------------------------------------------------------------------------------------
+    # -- grant, payload, protocol --------------------------------------------------------------------------------------
 
-    def _check(self, asked: _Asked, counted: Counted) -> DoorAnswer | _Over | None:
-        """Who, and at what rate: without reading anything."""
-        if self._stopping:
-            return Stopping()
-        entry = self._authority.standing(asked.who)
-        if entry is None:
-            return Unauthorized()
-        if not isinstance(entry, Device):
-            return None
-        verdict = self._limits.take(entry.name, counted, self._source.monotonic(), entry.limits)
-        return _Over(verdict) if isinstance(verdict, Limited) else None
+    async def _signal_key(self, asked: _Asked, *, retained: bool) -> _Result:
+        if not self._authority.may_signal(asked.who, asked.workflow, asked.key):
+            return _NO_GRANT
+        if retained:
+            return _Result(RetainedNotAllowed())
+        payload = parse_payload(asked.raw)
+        if isinstance(payload, PayloadProblem):
+            return _Result(payload)
+        return _Result(await self._engine.signal_key(asked.workflow, asked.key, asked.request(payload)))
 
-    async def _start(self, asked: _Asked, payload: Payload) -> tuple[DoorAnswer, str]:
-        who = asked.who
-        definition = self._engine.catalog.get(asked.workflow)
+    async def _signal_wait(self, asked: _Asked) -> _Result:
+        # Whose wait it is has to be read to be authorised; nobody without any grant gets that far.
+        if not self._authority.may_signal_at_all(asked.who):
+            return _NO_GRANT
+        payload = parse_payload(asked.raw)
+        request = asked.request(payload) if isinstance(payload, Payload) else None
+        # A repeat is known by its own chain although its wait is gone.
+        address = await self._engine.address_of(asked.wait, request)
+        if address is None:
+            return _Result(NotDeclared(), "no_wait")
+        if not self._authority.may_signal(asked.who, address.workflow, address.key):
+            return _NO_GRANT
+        asked.workflow, asked.key = address.workflow, address.key or ""
+        if isinstance(payload, PayloadProblem):
+            return _Result(payload)
+        return _Result(await self._engine.signal_wait(asked.wait, asked.request(payload)))
+
+    async def _start_run(self, asked: _Asked, *, retained: bool) -> _Result:
+        who, workflow = asked.who, asked.workflow
+        if not self._authority.may_run(who, workflow):
+            return _NO_GRANT
+        if retained:
+            return _Result(RetainedNotAllowed())
+        payload = parse_payload(asked.raw or b"{}")
+        if isinstance(payload, PayloadProblem):
+            return _Result(payload)
+        definition = self._engine.catalog.get(workflow)
         if definition is None or (who.kind == "device" and not definition.trigger_topic):
-            return NotDeclared(), "no_workflow" if definition is None else "no_trigger"
+            return _Result(NotDeclared(), "no_workflow" if definition is None else "no_trigger")
         run = None
         if asked.signal_id is not None:
-            owner = who.id if who.kind == "device" else str(who)
-            run = derived_id("run", owner, asked.workflow, asked.signal_id)
+            run = derived_id("run", who.id if who.kind == "device" else str(who), workflow, asked.signal_id)
         try:
-            return RunStarted(await self._engine.start_run(asked.workflow, payload.value(), by=str(who), run=run)), ""
+            return _Result(RunStarted(await self._engine.start_run(workflow, payload.value(), by=str(who), run=run)))
         except NotFound as fault:
-            return NotDeclared(), fault.code
+            return _Result(NotDeclared(), fault.code)
         except BadInput as fault:
-            return BadInputs(fault.problems), ""
-        except WaysideError as fault:
-            return StoreAway(), fault.code
+            return _Result(BadInputs(fault.problems))
 
-    # -- audit and answer --------------------------------------------------------------------------------------------
+    async def _list_waits(self, asked: _Asked) -> _Result:
+        if not self._authority.may_read(asked.who, asked.workflow):
+            return _NO_GRANT
+        found = (await self._engine.waits(workflow=asked.workflow)).get("waits")
+        listed = [wait for wait in found if isinstance(wait, dict)] if isinstance(found, list) else []
+        listed.sort(key=lambda wait: str(wait.get("deadline")))
+        return _Result(WaitsListed(tuple(listed)))
 
-    async def _finish(self, asked: _Asked, result: DoorAnswer | _Over, why: str = "") -> Delivered:
+    # -- what comes before and after -----------------------------------------------------------------------------------
+
+    async def _answer(
+        self, asked: _Asked, counted: Counted, decide: Callable[[], Awaitable[_Result]], *, named: bool
+    ) -> Delivered:
+        result = self._check(asked, counted, named=named)
+        if result is None:
+            try:
+                result = await decide()
+            except WaysideError as fault:
+                result = _Result(StoreAway(), fault.code)
+        return await self._finish(asked, result)
+
+    def _check(self, asked: _Asked, counted: Counted, *, named: bool) -> _Result | None:
+        """Who, at what rate, and whether it can name anything: without reading."""
+        if self._stopping:
+            return _Result(Stopping())
+        entry = self._authority.standing(asked.who)
+        if entry is None:
+            return _Result(Unauthorized())
+        if isinstance(entry, Device):
+            verdict = self._limits.take(entry.name, counted, self._source.monotonic(), entry.limits)
+            if isinstance(verdict, Limited):
+                limit = RateLimited(limit=verdict.limit, retry_after_seconds=verdict.retry_after_seconds)
+                return _Result(limit, verdict.limit, verdict)
+        if not named or (asked.signal_id is not None and not is_signal_id(asked.signal_id)):
+            # Before it gets into a record, or is compared with a grant.
+            return _Result(BadTopic("names are made of a-z 0-9 _ -, a signal id of A-Z a-z 0-9 _ -"))
+        return None
+
+    async def _finish(self, asked: _Asked, result: _Result) -> Delivered:
         """Write down what came of it, and answer once that is durable."""
-        answer_it, close = True, False
-        if isinstance(result, _Over):
-            verdict = result.verdict
-            answer_it, close = verdict.answer or asked.signal_id is not None, verdict.close
-            why = verdict.limit
-            answer: DoorAnswer = RateLimited(limit=why, retry_after_seconds=verdict.retry_after_seconds)
-        else:
-            answer = result
+        answer, limited = result.answer, result.limited
         reader = bool(asked.workflow) and self._authority.may_read(asked.who, asked.workflow)
         words = say(answer, reader=reader, sender=asked.who.sender)
         try:
-            if self._note(asked, answer, words, why):
+            if self._note(asked, answer, words, result.why):
                 await self._audit.written()
         except StoreUnavailable:
             answer = StoreAway()
             words = say(answer, reader=reader)
-        return Delivered(answer=answer, words=words, id=asked.id, answer_it=answer_it, close=close)
+        return Delivered(
+            answer=answer,
+            words=words,
+            id=asked.id,
+            answer_it=limited is None or limited.answer or asked.signal_id is not None,
+            close=limited is not None and limited.close,
+        )
 
     def _note(self, asked: _Asked, answer: DoorAnswer, words: Words, why: str) -> bool:
         """Note the event; tell whether the answer has to wait for it."""
-        action, result, receipt, run, wait = asked.action, "accepted", "", "", asked.wait
+        action = f"{asked.action}.refused"
+        result: str = words.error or "accepted"
+        receipt, run, wait = "", "", asked.wait
         match answer:
             case Taken(receipt=taken, state=state, duplicate=duplicate, where=where):
                 action, result = f"signal.{'duplicate' if duplicate else state}", state
@@ -327,7 +333,6 @@ class Deliver:
                 # It takes no event either.
                 return False
             case _:
-                action, result = f"{asked.action}.refused", words.error
                 receipt = words.receipt.id if words.receipt is not None else ""
         entry = Entry(
             action=action,
@@ -347,10 +352,3 @@ class Deliver:
             self._audit.add(entry)
             return True
         return self._audit.refuse(entry)
-
-
-def _bad_address(asked: _Asked, named: bool) -> DoorAnswer | None:  # noqa: FBT001 - the one condition
-    """Refuse what cannot name anything, before it gets into a record or a grant's comparison."""
-    if named and (asked.signal_id is None or is_signal_id(asked.signal_id)):
-        return None
-    return BadTopic("names are made of a-z 0-9 _ -, a signal id of A-Z a-z 0-9 _ -")
