@@ -34,8 +34,8 @@ import aiomqtt
 
 MAX_PAYLOAD_BYTES: Final = 16_384  # the gateway's limit, which the scenario `bad` goes over
 SILENCE_SECONDS: Final = 2.0  # how long to listen for an answer that is sent at most once a minute
-RESENDS: Final = 5  # how often a device of the fleet sends a signal again whose connection was lost
-BACKOFF_SECONDS: Final = 0.2  # before the first of them; it doubles
+RESENDS: Final = 10  # how often a device of the fleet sends a signal again whose connection was lost
+BACKOFF_SECONDS: Final = (0.2, 2.0)  # before the first of them, and the most that it doubles to
 CONNECT_THREADS: Final = 64  # the library connects in threads; this many devices do so at the same moment
 
 Address = tuple[str, str, str, str]  # of a reply: signals or runs, workflow, key, id
@@ -518,7 +518,8 @@ class Play:
         error = ""
         for attempt in range(1 + RESENDS):
             if attempt:
-                await asyncio.sleep(BACKOFF_SECONDS * 2 ** (attempt - 1))
+                first, most = BACKOFF_SECONDS
+                await asyncio.sleep(min(most, first * 2 ** (attempt - 1)))
             try:
                 device = await line.device()
                 answer = await device.signal(member.workflow, member.key, payload, signal_id=signal_id)

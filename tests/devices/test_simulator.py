@@ -90,7 +90,7 @@ async def test_fleet_sends_the_planned_number_at_the_planned_rate(port: int) -> 
 async def test_fleet_sends_again_on_a_new_connection_what_a_lost_one_left_unanswered(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(simulator, "BACKOFF_SECONDS", 0.0)
+    monkeypatch.setattr(simulator, "BACKOFF_SECONDS", (0.0, 0.0))
     responder = Responder()
     async with responding(responder, port), CuttingProxy("127.0.0.1", port) as proxy:
         plan = Plan(
@@ -112,7 +112,7 @@ async def test_fleet_sends_again_on_a_new_connection_what_a_lost_one_left_unansw
 async def test_fleet_gives_up_a_signal_for_which_there_is_no_connection(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(simulator, "BACKOFF_SECONDS", 0.0)
+    monkeypatch.setattr(simulator, "BACKOFF_SECONDS", (0.0, 0.0))
     async with CuttingProxy("127.0.0.1", port) as proxy:
         hang_up = cut_first(proxy, for_good=True)
         plan = Plan(scenario="fleet", host="127.0.0.1", port=proxy.port, cast=cast(), count=1, progress=hang_up)
