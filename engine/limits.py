@@ -71,6 +71,8 @@ MAX_PATTERN_REPEAT: Final = 1_000
 # Characters and classes once every {n,m} is written out: what a regular-expression engine's program grows with.
 MAX_PATTERN_ATOMS: Final = 1_000
 MAX_PATTERN_DEPTH: Final = 20
+# The same over all patterns of one schema: what compiling it, at its first payload, may take.
+MAX_SCHEMA_PATTERN_ATOMS: Final = 5_000
 MAX_TASK_TIMEOUT_SECONDS: Final = 86_400
 MAX_ARGUMENTS: Final = 256
 MAX_CONCURRENCY: Final = 1_000

@@ -40,9 +40,18 @@ class BadPattern(ValueError):
     """A pattern outside the subset. The text says which part, and is for the author of a schema."""
 
 
-@lru_cache(maxsize=512)
 def portable(pattern: str) -> str:
     """Write `pattern` so that Rust's regex and RE2 agree on it; raise BadPattern when the subset cannot."""
+    return _written(pattern)[0]
+
+
+def atoms_of(pattern: str) -> int:
+    """Count the atoms of a pattern that `portable` accepts."""
+    return _written(pattern)[1]
+
+
+@lru_cache(maxsize=512)
+def _written(pattern: str) -> tuple[str, int]:
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         raise BadPattern(f"longer than {MAX_PATTERN_CHARACTERS} characters")
     parser = _Parser(pattern)
@@ -51,7 +60,7 @@ def portable(pattern: str) -> str:
         raise BadPattern("a ) without its (")
     if atoms > MAX_PATTERN_ATOMS:
         raise BadPattern(f"more than {MAX_PATTERN_ATOMS} characters and classes when its repeats are written out")
-    return text
+    return text, atoms
 
 
 class _Parser:

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from engine.limits import MAX_PAYLOAD_DEPTH, MAX_SCHEMA_WORK, MAX_SUBSCHEMAS
+from engine.limits import MAX_PAYLOAD_DEPTH, MAX_SCHEMA_PATTERN_ATOMS, MAX_SCHEMA_WORK, MAX_SUBSCHEMAS
 from engine.workflows.document import child
-from engine.workflows.patterns import BadPattern, portable
+from engine.workflows.patterns import BadPattern, atoms_of, portable
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -69,6 +69,7 @@ def check(schema: object, *, template: bool = False) -> Checked:
         _check_references(checked)
     if not checked.problems:
         _check_work(checked)
+        _check_patterns(checked, template=template)
     return checked
 
 
@@ -187,6 +188,22 @@ def _check_work(checked: Checked) -> None:
         below = here
     if below[""] > MAX_SCHEMA_WORK:
         checked.refuse("", f"references multiply: one value could be checked against {below['']:.0e} schemas")
+
+
+def _check_patterns(checked: Checked, *, template: bool) -> None:
+    """Bound what compiling all patterns of a schema takes."""
+    atoms = 0
+    for schema in checked.subschemas.values():
+        if isinstance(schema, bool):
+            continue
+        named = schema.get("patternProperties", {})
+        patterns = [*named] if isinstance(named, dict) else []
+        own = schema.get("pattern")
+        if isinstance(own, str) and not (template and is_expression(own)):
+            patterns.append(own)
+        atoms += sum(atoms_of(pattern) for pattern in patterns)
+    if atoms > MAX_SCHEMA_PATTERN_ATOMS:
+        checked.refuse("", f"its patterns have more than {MAX_SCHEMA_PATTERN_ATOMS} characters and classes in all")
 
 
 def _in_place(checked: Checked, pointer: str) -> list[str]:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.workflows.loading import Catalog, Change
+from engine.workflows.schema import compile_schema
 
 BROKEN = "name: [\n"
 
@@ -164,6 +165,16 @@ def test_a_directory_that_goes_away_takes_nothing_out_of_force(catalog: Catalog)
     catalog.directory.mkdir()
     assert brief(catalog.reload()) == [("removed", "a", "a.yaml")]
     assert catalog.problems() == {}
+
+
+def test_preparing_compiles_what_is_in_force_and_changes_nothing(catalog: Catalog) -> None:
+    keyed = text("a").replace("timeout: 1", "timeout: 1, key: k, schema: { required: [prepared] }")
+    (catalog.directory / "a.yaml").write_text(keyed)
+    catalog.reload()
+    compiled = compile_schema.cache_info().currsize
+    catalog.prepare()
+    assert compile_schema.cache_info().currsize == compiled + 1
+    assert catalog.names() == ["a"]
 
 
 FILES = ["a.yaml", "b.yaml", "c.yml"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import jsonschema
 import pytest
@@ -213,6 +214,22 @@ def test_a_template_is_checked_but_for_its_expressions() -> None:
     template = {"properties": {"a": {"enum": "${{ inputs.names }}", "minimum": "${{ inputs.least }}"}}, "format": "x"}
     assert [pointer for pointer, _ in check_schema(template, template=True)] == ["/format"]
     assert len(check_schema(template)) == 3
+
+
+def test_patterns_that_take_long_to_compile_together_are_refused() -> None:
+    schema = {"properties": {f"p{number}": {"pattern": f"[^{number}]{{900}}"} for number in range(9)}}
+    assert [message for _, message in check_schema(schema)] == [
+        "its patterns have more than 5000 characters and classes in all"
+    ]
+
+
+def test_without_jsonschema_rs_the_other_validator_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
+    monkeypatch.delitem(sys.modules, "engine.workflows.schema_fast", raising=False)
+    schema = compile_schema(b'{"properties":{"only-here":{"pattern":"^a\\\\d$"}}}')
+    assert not schema.fast
+    assert schema.problems(b'{"only-here":"a1"}') == ()
+    assert schema.problems(b'{"only-here":"b"}') == (SchemaProblem("/only-here", "pattern"),)
 
 
 def test_the_same_text_is_compiled_once() -> None:
