@@ -11,11 +11,10 @@ from typing import Final, Literal
 
 from engine.errors import BadInput
 from engine.names import is_name
+from engine.workflows.topics import RESERVED_LEVELS
 
 ANY: Final = "*"
 MAX_FILTER_BYTES: Final = 256
-# What devices send and are answered on. A grant to listen there would hand one device's verdicts to another.
-RESERVED_ROOTS: Final = frozenset({"d", "signals", "runs", "get", "replies", "gateway"})
 
 _FORMS: Final = "signal:WORKFLOW[/KEY], read:WORKFLOW, run:WORKFLOW or listen:TOPIC-FILTER, with * for any name"
 
@@ -112,7 +111,8 @@ def may_listen(grants: Iterable[Grant], topic_filter: str) -> bool:
 def filter_problem(topic_filter: str) -> str:
     """Say why a topic filter is malformed (MQTT 5, 4.7.1) or reaches into reserved topics; "" when it is fine.
 
-    The first level has to be a plain word, so that no wildcard reaches the reserved ones.
+    The first level has to be a plain word, so that no wildcard reaches the reserved ones, on which devices send and
+    are answered: a grant to listen there would hand one device's verdicts to another.
     """
     if not topic_filter or len(topic_filter.encode()) > MAX_FILTER_BYTES:
         return f"a topic filter has 1 to {MAX_FILTER_BYTES} bytes"
@@ -125,8 +125,8 @@ def filter_problem(topic_filter: str) -> str:
         if "+" in level and level != "+":
             return "+ stands alone between slashes"
     first = levels[0]
-    if first in {"#", "+", ""} or first.startswith("$") or first in RESERVED_ROOTS:
-        reserved = ", ".join(sorted(RESERVED_ROOTS))
+    if first in {"#", "+", ""} or first.startswith("$") or first in RESERVED_LEVELS:
+        reserved = ", ".join(sorted(RESERVED_LEVELS))
         return f"its first level must be a word other than {reserved}, and not start with $"
     return ""
 

@@ -101,7 +101,8 @@ class MqttDoor:
         who = await self._authority.device(username, password, address=address)
         if isinstance(who, Rejected):
             self._login_refused(who.reason, who.name, address)
-            return Denied(who.reason)
+            # Too many failures are failures still: who mends the token is to see that it was the token.
+            return Denied("bad_credentials" if who.reason == "rate" else who.reason)
         now = self._source.monotonic()
         device = self._authority.standing(who)
         if not isinstance(device, Device):

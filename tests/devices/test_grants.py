@@ -66,7 +66,7 @@ def test_what_is_no_grant_is_refused_with_the_forms_that_there_are(text: str) ->
     assert "signal:WORKFLOW[/KEY]" in refused.value.hint
 
 
-@pytest.mark.parametrize("root", ["d", "signals", "runs", "get", "replies", "gateway"])
+@pytest.mark.parametrize("root", ["d", "signals", "runs", "get", "replies", "gateway", "status"])
 @pytest.mark.parametrize("tail", ["", "/#", "/x", "/+/x"])
 def test_nobody_is_granted_to_listen_where_devices_speak_or_are_answered(root: str, tail: str) -> None:
     with pytest.raises(BadInput):
