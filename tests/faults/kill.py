@@ -205,7 +205,7 @@ async def one_kill(gateway: Gateway, dice: random.Random, *, between: bool) -> N
         # It was started to die by itself, at a chosen message.
         await gateway.process.wait()
     else:
-        await asyncio.sleep(dice.random() * 0.7)
+        await asyncio.sleep(dice.random() * 2.0)
         await gateway.kill()
 
 
