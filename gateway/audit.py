@@ -167,6 +167,8 @@ class Audit:
         self._prev = ""
         self._day = ""
         self._head = ""
+        # One for all: nobody else writes as this instance, and no two events of it have one number.
+        self._nonce = source.nonce()
         self._lock = asyncio.Lock()
         self._floods: OrderedDict[tuple[str, ...], _Flood] = OrderedDict()
 
@@ -297,7 +299,7 @@ class Audit:
             entry = self._waiting.popleft()
             self._seq += 1
             at = names.audit(self._day, self.instance, self._seq)
-            event = _event(entry, at=at, nonce=self._source.nonce(), prev=self._prev)
+            event = _event(entry, at=at, nonce=self._nonce, prev=self._prev)
             key, value = records.encode(event)
             self._batch.append((key, value))
             self._prev = digest(value)
