@@ -138,6 +138,10 @@ class Listener:
         """Count the connections, those that have not authenticated included."""
         return len(self._connections)
 
+    def sessions(self) -> int:
+        """Count the sessions, those of clients that are away included."""
+        return len(self._sessions)
+
     async def stop(self, grace_seconds: float) -> None:
         """Take nothing more, give what is being decided `grace_seconds`, then close: MQTT 5 is told 0x8B."""
         self._stopping = True

@@ -53,6 +53,7 @@ class FakeApplication:
     gate: asyncio.Event | None = None  # publishes wait for it
     door: asyncio.Event | None = None  # connects wait for it
     arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
+    told: asyncio.Event = field(default_factory=asyncio.Event)
     in_progress: int = 0
     most_in_progress: int = 0
 
@@ -117,6 +118,17 @@ class FakeApplication:
         async with self.arrived:
             await self.arrived.wait_for(lambda: len(self.published) >= count)
 
+    async def until(self, event: tuple[str, ...]) -> None:
+        """Wait until the listener has told this."""
+        async with asyncio.timeout(10):
+            while event not in self.events:
+                self.told.clear()
+                await self.told.wait()
+
+    def _note(self, event: tuple[str, ...]) -> None:
+        self.events.append(event)
+        self.told.set()
+
     def may_subscribe(self, who: Admitted, topic_filter: str) -> bool:
         own = ("replies/#", f"d/{who.device}/replies/#")
         if topic_filter.startswith(("replies/", f"d/{who.device}/replies/")):
@@ -124,16 +136,16 @@ class FakeApplication:
         return topic_filter in own or topic_filter in self.devices.get(who.device, ())
 
     def connected(self, who: Admitted, client_id: str, address: str) -> None:
-        self.events.append(("connected", who.device, client_id))
+        self._note(("connected", who.device, client_id))
 
     def disconnected(self, who: Admitted, client_id: str, address: str, reason: EndReason) -> None:
-        self.events.append(("disconnected", who.device, client_id, reason))
+        self._note(("disconnected", who.device, client_id, reason))
 
     def refused(self, reason: RefusalReason, device: str, address: str) -> None:
-        self.events.append(("refused", reason, device))
+        self._note(("refused", reason, device))
 
     def presence(self, who: Admitted, payload: bytes) -> None:
-        self.events.append(("presence", who.device, payload.decode()))
+        self._note(("presence", who.device, payload.decode()))
 
     def will_dropped(self, who: Admitted, topic: str) -> None:
-        self.events.append(("will_dropped", who.device, topic))
+        self._note(("will_dropped", who.device, topic))

@@ -74,7 +74,7 @@ async def test_a_will_on_a_foreign_topic_is_dropped_and_the_connect_goes_on(
     await watcher.subscribe("news/#", "replies/#")
     client = await served.device("bell", "c1", version, will=p.Will(topic=topic, payload=b"gone", qos=1))
     client.abort()
-    await _until(served, ("disconnected", "bell", "c1", "closed"))
+    await served.application.until(("disconnected", "bell", "c1", "closed"))
     await watcher.ping()
     assert ("will_dropped", "bell", topic) in served.application.events
     assert served.application.published == []
@@ -270,7 +270,7 @@ async def test_a_subscriber_that_never_reads_is_bounded_and_closed(serve: Serve)
     (info,) = [one for one in served.listener.connections() if one.client_id == "slow"]
     assert info.dropped > 0
     served.later(31)
-    await _until(served, ("disconnected", "lamp", "slow", "slow"))
+    await served.application.until(("disconnected", "lamp", "slow", "slow"))
     await quick.ping()
 
 
@@ -288,7 +288,7 @@ async def test_a_client_that_sends_and_never_reads_is_not_read_on(served: Served
     await other.ping()
     assert served.application.published == []
     served.later(2)
-    await _until(served, ("disconnected", "lamp", "mute", "slow"))
+    await served.application.until(("disconnected", "lamp", "mute", "slow"))
 
 
 async def test_two_hundred_subscriptions_are_too_many(served: Served, version: int) -> None:
@@ -368,12 +368,6 @@ async def _told(client: object, version: int, reason: Reason) -> None:
         assert last.properties == NO_PROPERTIES or last.properties.reason_string
     else:
         assert said == []
-
-
-async def _until(served: Served, event: tuple[str, ...]) -> None:
-    async with asyncio.timeout(10):
-        while event not in served.application.events:
-            await asyncio.sleep(0)
 
 
 async def _until_open(served: Served, count: int) -> None:
