@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from engine.events import Publisher
 from engine.steps.result import Deed, Effect, done, failed
 from engine.workflows.definition import PublishTask
-from engine.workflows.expressions import render
+from engine.workflows.expressions import render, render_text
 from engine.workflows.topics import topic_problem
 
 
 def prepare(task: PublishTask, env: Mapping[str, object], publisher: Publisher) -> Deed:
     """Fill in topic and payload. The outputs say how many of this instance's connections received the command."""
-    topic = str(render(task.topic, env))
+    topic = render_text(task.topic, env)
     payload = json.dumps(render(task.payload, env), separators=(",", ":"), ensure_ascii=False).encode()
 
     async def deed() -> Effect:

@@ -35,9 +35,29 @@ def _word(value: object) -> str:
 
 
 async def _run(arguments: list[str], environment: dict[str, str], timeout: float) -> Effect:  # noqa: ASYNC109
-    pipe = asyncio.subprocess.PIPE
     try:
-        process = await asyncio.create_subprocess_exec(
+        process = await _started(arguments, environment)
+    except (OSError, ValueError) as error:
+        return failed(f"the program could not be started: {type(error).__name__}")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(timeout), asyncio.TaskGroup() as reading:
+            out = reading.create_task(_read(process.stdout))
+            err = reading.create_task(_read(process.stderr))
+            code = await process.wait()
+    except TimeoutError:
+        return failed(f"the program did not end within {timeout:g} s")
+    finally:
+        await _stop(process)
+    outputs = {"exit": code, "stdout": out.result(), "stderr": err.result()}
+    return done(outputs) if code == 0 else failed(f"the program ended with status {code}", outputs)
+
+
+async def _started(arguments: list[str], environment: dict[str, str]) -> asyncio.subprocess.Process:
+    pipe = asyncio.subprocess.PIPE
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
             *arguments,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=pipe,
@@ -45,19 +65,15 @@ async def _run(arguments: list[str], environment: dict[str, str], timeout: float
             env=environment,
             start_new_session=True,
         )
-    except (OSError, ValueError) as error:
-        return failed(f"the program could not be started: {type(error).__name__}")
-    assert process.stdout is not None
-    assert process.stderr is not None
-    reading = asyncio.gather(_read(process.stdout), _read(process.stderr), process.wait())
+    )
     try:
-        out, err, code = await asyncio.wait_for(reading, timeout)
-    except TimeoutError:
-        return failed(f"the program did not end within {timeout:g} s")
-    finally:
-        await _stop(process)
-    outputs = {"exit": code, "stdout": out, "stderr": err}
-    return done(outputs) if code == 0 else failed(f"the program ended with status {code}", outputs)
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # Cancelled half-way, asyncio would kill the program alone and then wait for what it had started to close the
+        # pipes, however long.
+        with contextlib.suppress(OSError, ValueError):
+            await _stop(await starting)
+        raise
 
 
 async def _read(stream: asyncio.StreamReader) -> str:
