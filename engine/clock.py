@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]
 _TIME_CHARACTERS = 10
 _ID_CHARACTERS = 26
 _TIME_LIMIT_MS = 1 << 50
@@ -61,7 +62,8 @@ class SystemSource:
 
 def encode(number: int, width: int) -> str:
     """Write `number` in base 32 without the letters that are mistaken for others, `width` characters wide."""
-    return "".join(_ALPHABET[(number >> (5 * at)) & 31] for at in range(width - 1, -1, -1))
+    pairs = [_PAIRS[(number >> shift) & 1023] for shift in range(0, 5 * width, 10)]
+    return "".join(reversed(pairs))[-width:]
 
 
 def derived_id(*parts: str, like: str = "") -> str:
