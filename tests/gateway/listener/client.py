@@ -27,7 +27,9 @@ class RawClient:
     async def open(
         cls, host: str, port: int, *, version: int = MQTT_3_1_1, tls: ssl.SSLContext | None = None
     ) -> RawClient:
-        reader, writer = await asyncio.open_connection(host, port, ssl=tls, server_hostname="localhost" if tls else None)
+        reader, writer = await asyncio.open_connection(
+            host, port, ssl=tls, server_hostname="localhost" if tls else None
+        )
         return cls(reader, writer, version)
 
     def send(self, *packets: Packet) -> None:
@@ -54,7 +56,7 @@ class RawClient:
             while (packet := self._decoder.next()) is None:
                 try:
                     data = await self._reader.read(65_536)
-                except ConnectionError:
+                except OSError:
                     return None
                 if not data:
                     return None
@@ -92,7 +94,7 @@ class RawClient:
         if self._writer.transport.get_write_buffer_size():
             self._writer.transport.abort()
         self._writer.close()
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(OSError):
             await self._writer.wait_closed()
 
     def abort(self) -> None:

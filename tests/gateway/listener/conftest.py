@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -44,6 +45,12 @@ class Served:
         """Let time pass, and the listener look at it."""
         self.source.now += seconds
         self.listener.tick()
+
+    async def until_open(self, count: int) -> None:
+        """Wait until the listener has accepted so many connections."""
+        async with asyncio.timeout(10):
+            while self.listener.open_connections() != count:  # noqa: ASYNC110 - a silent connection gives no event to wait for
+                await asyncio.sleep(0)
 
     async def stop(self) -> None:
         for client in self._clients:

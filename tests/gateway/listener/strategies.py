@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, Literal
 
 from hypothesis import strategies as st
 
 from gateway.listener.codec import MQTT_3_1_1, MQTT_5, NO_PROPERTIES, Packet, Properties
 from gateway.listener.codec import packets as p
 
-characters = st.characters(exclude_categories=("Cs",), exclude_characters="\0")
+SURROGATES: Final[tuple[Literal["Cs"], ...]] = ("Cs",)
+characters = st.characters(exclude_categories=SURROGATES, exclude_characters="\0")
 text = st.text(characters, max_size=20)
-topics = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0+#"), min_size=1, max_size=20)
+topics = st.text(st.characters(exclude_categories=SURROGATES, exclude_characters="\0+#"), min_size=1, max_size=20)
 filters = st.text(characters, min_size=1, max_size=20).filter(lambda name: not name.startswith("$share/"))
 data = st.binary(max_size=40)
 u16 = st.integers(1, 65_535)
@@ -24,7 +25,9 @@ pairs = st.lists(st.tuples(text, text), max_size=3).map(tuple)
 
 def properties(**members: st.SearchStrategy[Any]) -> st.SearchStrategy[Properties]:
     """Any of the properties named; an absent one is None."""
-    optional = {name: value if name in {"user", "subscription_ids"} else st.none() | value for name, value in members.items()}
+    optional = {
+        name: value if name in {"user", "subscription_ids"} else st.none() | value for name, value in members.items()
+    }
     return st.builds(Properties, **optional)
 
 
@@ -110,21 +113,16 @@ def publishes(draw: st.DrawFn, version: int) -> p.Publish:
 
 
 def acknowledgements(version: int) -> st.SearchStrategy[Packet]:
-    reasons = {
-        p.PubAck: [0, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99],
-        p.PubRec: [0, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99],
-        p.PubRel: [0, 0x92],
-        p.PubComp: [0, 0x92],
-    }
-    return st.one_of(
-        st.builds(
-            kind,
-            ids,
-            st.sampled_from(codes) if version == MQTT_5 else st.just(0),
-            _for(version, answer_properties),
-        )
-        for kind, codes in reasons.items()
-    )
+    answers = [0, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99] if version == MQTT_5 else [0]
+    releases = [0, 0x92] if version == MQTT_5 else [0]
+    members = _for(version, answer_properties)
+    kinds: list[st.SearchStrategy[Packet]] = [
+        st.builds(p.PubAck, ids, st.sampled_from(answers), members),
+        st.builds(p.PubRec, ids, st.sampled_from(answers), members),
+        st.builds(p.PubRel, ids, st.sampled_from(releases), members),
+        st.builds(p.PubComp, ids, st.sampled_from(releases), members),
+    ]
+    return st.one_of(kinds)
 
 
 def subscribes(version: int) -> st.SearchStrategy[p.Subscribe]:

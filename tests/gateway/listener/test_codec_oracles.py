@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-import msgspec
 import mqtt5
+import msgspec
 from amqtt.adapters import BufferReader
 from amqtt.mqtt import packet_dict
 from amqtt.mqtt.packet import MQTTFixedHeader
@@ -35,7 +35,8 @@ async def _through_amqtt(raw: bytes) -> bytes:
     header = await MQTTFixedHeader.from_stream(reader)
     assert header is not None
     packet = await packet_dict[header.packet_type].from_stream(reader, fixed_header=header)
-    return packet.to_bytes()
+    raw_again: bytes = packet.to_bytes()
+    return raw_again
 
 
 def _known_to_amqtt(packet: Packet) -> bool:

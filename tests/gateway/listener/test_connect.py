@@ -1,4 +1,4 @@
-"""Proves what a CONNECT is told: each denial in both versions' words, the terms of MQTT 5, the limits of the listener."""
+"""Proves what a CONNECT is told: a denial in the version's words, the terms of MQTT 5, the listener's limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from gateway.listener.codec import MQTT_3_1_1, MQTT_5, Properties, Reason, encode
 from gateway.listener.codec import packets as p
-from gateway.listener.port import Admitted, Denied, DenialReason
+from gateway.listener.port import Admitted, DenialReason, Denied
 from tests.gateway.listener.client import connect
 from tests.gateway.listener.conftest import Served
 
@@ -111,16 +111,10 @@ async def test_over_the_connection_limit_a_client_is_told_quickly(serve: Serve, 
     assert answer.reason == (Reason.SERVER_BUSY if version == MQTT_5 else Reason.SERVER_UNAVAILABLE)
     assert await late.rest() == []
     assert ("refused", "connections", "") in served.application.events
-    waiting = [await served.client(version) for _ in range(4)]
-    closed = [client for client in waiting if await asyncio.wait_for(_closed(client), 10)]
-    assert closed
-
-
-async def _closed(client: Any) -> bool:
-    # Those that are still read are told; beyond them a connection is cut at once.
-    client.send(connect(client_id="late", version=client.version))
-    said = await client.rest()
-    return said == [] or said[0].reason >= 0x80
+    for _ in range(2):
+        await served.client(version)  # these are still read, to be told why
+    beyond = await served.client(version)
+    assert await beyond.rest() == []
 
 
 async def test_over_the_connects_per_second_a_client_is_told_and_later_let_in(serve: Serve, version: int) -> None:

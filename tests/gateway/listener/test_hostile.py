@@ -52,7 +52,9 @@ async def test_another_s_client_id_with_one_s_own_password_is_a_session_of_one_s
     await other.ping()
 
 
-@pytest.mark.parametrize("name", ["door+", "d#or", "door/lamp", "do*r", "door>", "do.or", "do or", "", "DOOR", "door\n"])
+@pytest.mark.parametrize(
+    "name", ["door+", "d#or", "door/lamp", "do*r", "door>", "do.or", "do or", "", "DOOR", "door\n"]
+)
 async def test_a_user_name_that_is_no_device_s_is_a_wrong_password(served: Served, name: str) -> None:
     client = await served.client()
     refusal = await client.connect(name, "c1", password=b"token-of-door")
@@ -162,7 +164,7 @@ async def test_a_first_packet_other_than_connect_gets_no_answer(served: Served) 
 async def test_a_client_that_never_sends_connect_is_closed_after_five_seconds(served: Served) -> None:
     client = await served.client()
     client.send_bytes(encode(connect(), MQTT_3_1_1)[:9])
-    await _until_open(served, 1)
+    await served.until_open(1)
     served.later(4)
     assert served.listener.open_connections() == 1
     served.later(1.5)
@@ -368,9 +370,3 @@ async def _told(client: object, version: int, reason: Reason) -> None:
         assert last.properties == NO_PROPERTIES or last.properties.reason_string
     else:
         assert said == []
-
-
-async def _until_open(served: Served, count: int) -> None:
-    async with asyncio.timeout(10):
-        while served.listener.open_connections() != count:
-            await asyncio.sleep(0)

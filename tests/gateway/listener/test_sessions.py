@@ -160,9 +160,7 @@ async def test_at_most_eight_connections_a_device(served: Served, version: int) 
     assert ("refused", "device_connections", "door") in served.application.events
 
 
-async def test_a_fifth_persistent_session_takes_the_place_of_the_one_longest_away(
-    served: Served, version: int
-) -> None:
+async def test_a_fifth_persistent_session_takes_the_place_of_the_one_longest_away(served: Served, version: int) -> None:
     for number in range(4):
         client = await served.device("door", f"c{number}", version, **KEPT)
         await client.close()
@@ -174,9 +172,7 @@ async def test_a_fifth_persistent_session_takes_the_place_of_the_one_longest_awa
     assert not (await back.connect("door", "c0", **KEPT)).session_present
 
 
-async def test_a_fifth_persistent_session_is_refused_while_all_four_are_connected(
-    served: Served, version: int
-) -> None:
+async def test_a_fifth_persistent_session_is_refused_while_all_four_are_connected(served: Served, version: int) -> None:
     for number in range(4):
         await served.device("door", f"c{number}", version, **KEPT)
     client = await served.client(version)

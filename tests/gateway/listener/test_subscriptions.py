@@ -138,8 +138,6 @@ async def test_thousands_of_receivers_leave_the_loop_to_others(served: Served) -
     client = await served.device("lamp")
     await client.subscribe("lamp/+/set")
     turns = list(
-        served.listener.around.sessions.deliver(
-            "lamp/1/set", b"on", qos=0, now=0.0, expires_at=None, publisher=None
-        )
+        served.listener.around.sessions.deliver("lamp/1/set", b"on", qos=0, now=0.0, expires_at=None, publisher=None)
     )
     assert turns == [1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gateway.listener.codec import MQTT_5, Properties, Reason
@@ -60,7 +62,7 @@ async def test_a_delayed_will_is_published_when_its_time_has_come(served: Served
     client = await served.device(version=MQTT_5, clean_start=False, session_expiry=600, will=None)
     await client.close()
     await served.application.until(("disconnected", "door", "c1", "closed"))
-    members = {"properties": Properties(session_expiry=600), "clean_start": False}
+    members: dict[str, Any] = {"properties": Properties(session_expiry=600), "clean_start": False}
     client = await served.device(version=MQTT_5, will=will(delay=30), **members)
     served.application.events.clear()
     client.abort()
@@ -73,7 +75,7 @@ async def test_a_delayed_will_is_published_when_its_time_has_come(served: Served
 
 async def test_a_delayed_will_is_not_published_when_the_client_returns_in_time(served: Served) -> None:
     lamp = await watcher(served)
-    members = {"properties": Properties(session_expiry=600), "clean_start": False}
+    members: dict[str, Any] = {"properties": Properties(session_expiry=600), "clean_start": False}
     client = await served.device(version=MQTT_5, will=will(delay=30), **members)
     client.abort()
     await served.application.until(("disconnected", "door", "c1", "closed"))
@@ -84,7 +86,7 @@ async def test_a_delayed_will_is_not_published_when_the_client_returns_in_time(s
 
 async def test_a_delayed_will_is_published_at_once_when_its_session_ends(served: Served) -> None:
     lamp = await watcher(served)
-    members = {"properties": Properties(session_expiry=600), "clean_start": False}
+    members: dict[str, Any] = {"properties": Properties(session_expiry=600), "clean_start": False}
     client = await served.device(version=MQTT_5, will=will(delay=30), **members)
     client.abort()
     await served.application.until(("disconnected", "door", "c1", "closed"))
@@ -94,7 +96,7 @@ async def test_a_delayed_will_is_published_at_once_when_its_session_ends(served:
 
 async def test_a_delay_ends_with_the_session(served: Served) -> None:
     lamp = await watcher(served)
-    members = {"properties": Properties(session_expiry=10), "clean_start": False}
+    members: dict[str, Any] = {"properties": Properties(session_expiry=10), "clean_start": False}
     client = await served.device(version=MQTT_5, will=will(delay=3_000), **members)
     client.abort()
     await served.application.until(("disconnected", "door", "c1", "closed"))
@@ -104,7 +106,7 @@ async def test_a_delay_ends_with_the_session(served: Served) -> None:
 
 async def test_a_revocation_takes_back_a_delayed_will(served: Served) -> None:
     lamp = await watcher(served)
-    members = {"properties": Properties(session_expiry=600), "clean_start": False}
+    members: dict[str, Any] = {"properties": Properties(session_expiry=600), "clean_start": False}
     client = await served.device(version=MQTT_5, will=will(delay=30), **members)
     client.abort()
     await served.application.until(("disconnected", "door", "c1", "closed"))
