@@ -82,8 +82,8 @@ class Around:
     deadline: Callable[[datetime], None]
 
 
-async def drive(driver: Driver, around: Around) -> RunState:
-    """Drive a run until it suspends, ends or is lost to another driver; return what is known of it then."""
+async def drive(driver: Driver, around: Around) -> RunState | None:
+    """Drive a run until it suspends or ends; return what it came to, or None when it was lost to another driver."""
     state = driver.state
     try:
         await runs.refuse_orphan(driver)
@@ -92,6 +92,7 @@ async def drive(driver: Driver, around: Around) -> RunState:
             pass
     except LostRace:
         await driver.leave()
+        return None
     finally:
         await around.effects.stop()
         _hand_over(driver, around)
