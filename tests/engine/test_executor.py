@@ -73,7 +73,10 @@ jobs:
         task: { type: publish, topic: "rooms/${{ self.room }}", payload: { room: "${{ self.room }}" } }
       - name: count
         dependsOn: [ { step: send, condition: { type: always } } ]
-        task: { type: publish, topic: count, payload: { n: "${{ size(steps.send.outputs) }}", s: "${{ steps.send.status }}" } }
+        task:
+          type: publish
+          topic: count
+          payload: { n: "${{ size(steps.send.outputs) }}", s: "${{ steps.send.status }}" }
 """
 
 CHECKS = """
