@@ -13,11 +13,16 @@ from engine.workflows.schema import SchemaProblem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalRequest:
-    """A signal whose sender was authorised and whose payload passed the limits."""
+    """A signal whose sender was authorised and whose payload passed the limits.
+
+    `age_seconds` is how long it may have been under way before it got here: older than a step's `acceptEarly`, it is
+    delivered to an open wait and not held.
+    """
 
     sender: Sender
     payload: Payload
     signal_id: str | None = None
+    age_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -203,6 +203,11 @@ class Engine:
             self._dead[instance] = await self._pulse.is_dead(instance)
         return self._dead[instance]
 
+    async def instance_is_dead(self, instance: str) -> bool:
+        """Tell whether another instance has died, by its lock file or its heartbeats."""
+        assert self._pulse is not None
+        return await self._pulse.is_dead(instance)
+
     async def _take_over(self, instance: str, run: str) -> None:
         self.drivers.take_over(run, frozenset({instance}))
 
@@ -215,11 +220,12 @@ class Engine:
         """Deliver or hold a signal. The caller has authorised the sender; the answer says what is stored."""
         definition = self.catalog.get(workflow)
         keyed = None if definition is None else definition.keyed(key)
+        task = None if keyed is None else keyed.task
+        if task is not None and task.accept_early is not None and request.age_seconds > task.accept_early:
+            task = replace(task, accept_early=None)
         actor = self.actor()
         try:
-            return await signals.signal_by_key(
-                actor, Key(workflow, key), request, None if keyed is None else keyed.task
-            )
+            return await signals.signal_by_key(actor, Key(workflow, key), request, task)
         finally:
             self._continue(actor.owed)
 

@@ -25,6 +25,7 @@ from gateway.answers import (
     RateLimited,
     RetainedNotAllowed,
     RunStarted,
+    Stale,
     Stopping,
     StoreAway,
     Unauthorized,
@@ -84,10 +85,17 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Which door a request came through, and from where."""
+    """Which door a request came through, from where, and what a broker on the way has made of it.
+
+    `age_seconds` is how long it may have lain in a broker's queue, `stale` that this is too long to act on; `again` that
+    the door itself repeats a request that was counted and could not be decided.
+    """
 
     door: Door
     address: str = ""
+    age_seconds: float = 0.0
+    stale: bool = False
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +131,12 @@ class _Asked:
         return self.signal_id or hashlib.sha256(self.raw).hexdigest()[:_SHORT_ID_DIGITS]
 
     def request(self, payload: Payload) -> SignalRequest:
-        return SignalRequest(sender=self.who.sender, payload=payload, signal_id=self.signal_id)
+        return SignalRequest(
+            sender=self.who.sender,
+            payload=payload,
+            signal_id=self.signal_id,
+            age_seconds=self.origin.age_seconds,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +226,8 @@ class Deliver:
             return _NO_GRANT
         if retained:
             return _Result(RetainedNotAllowed())
+        if asked.origin.stale:
+            return _Result(Stale())
         payload = parse_payload(asked.raw)
         if isinstance(payload, PayloadProblem):
             return _Result(payload)
@@ -241,6 +256,8 @@ class Deliver:
             return _NO_GRANT
         if retained:
             return _Result(RetainedNotAllowed())
+        if asked.origin.stale:
+            return _Result(Stale())
         payload = parse_payload(asked.raw or b"{}")
         if isinstance(payload, PayloadProblem):
             return _Result(payload)
@@ -285,7 +302,7 @@ class Deliver:
         entry = self._authority.standing(asked.who)
         if entry is None:
             return _Result(Unauthorized())
-        if isinstance(entry, Device):
+        if isinstance(entry, Device) and not asked.origin.again:
             verdict = self._limits.take(entry.name, counted, self._source.monotonic(), entry.limits)
             if isinstance(verdict, Limited):
                 limit = RateLimited(limit=verdict.limit, retry_after_seconds=verdict.retry_after_seconds)

@@ -71,7 +71,10 @@ class MqttDoor:
         limits: DeviceLimits,
         audit: log.Audit,
         source: Source,
+        *,
+        door: log.Door = "mqtt",
     ) -> None:
+        self._door = door
         self._deliver = deliver
         self._authority = authority
         self._limits = limits
@@ -169,12 +172,18 @@ class MqttDoor:
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
-    async def publish(self, who: Admitted, message: Published, *, address: str) -> Handled:
-        """Decide a PUBLISH; raises `Unavailable` when nothing durable was decided."""
+    async def publish(
+        self, who: Admitted, message: Published, *, address: str, origin: Origin | None = None
+    ) -> Handled:
+        """Decide a PUBLISH; raises `Unavailable` when nothing durable was decided.
+
+        `origin` is given where a broker stands between: what its queue has made of the message.
+        """
+        origin = origin or Origin(door=self._door, address=address)
         about = _addressed(parse_topic(message.topic, who.device), message)
         match about:
             case SignalTopic() | RunTopic() | WaitsTopic():
-                delivered = await self._ask(_principal(who), about, message, address)
+                delivered = await self._ask(_principal(who), about, message, origin)
                 return self._handled(who, about, message, delivered)
             case StatusTopic():
                 self._authority.saw("device", who.device)
@@ -183,9 +192,8 @@ class MqttDoor:
                 return self._answer_off_map(who, about, message, address)
 
     async def _ask(
-        self, principal: Principal, about: SignalTopic | RunTopic | WaitsTopic, message: Published, address: str
+        self, principal: Principal, about: SignalTopic | RunTopic | WaitsTopic, message: Published, origin: Origin
     ) -> Delivered:
-        origin = Origin(door="mqtt", address=address)
         raw, retained = message.payload, message.retain
         match about:
             case SignalTopic(workflow=workflow, key=key, signal_id=signal_id):
@@ -216,7 +224,7 @@ class MqttDoor:
             action="topic.refused",
             result=words.error,
             principal=str(_principal(who)),
-            door="mqtt",
+            door=self._door,
             address=address,
             bytes=len(message.payload),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from engine import outbox
@@ -29,14 +30,21 @@ class Outbox:
         self._follower = outbox.Follower(store)
         self._own: set[int] = set()
         self._deliverer: Deliverer | None = None
+        self._watchers: list[Callable[[], None]] = []
 
     def attach(self, deliverer: Deliverer) -> None:
         """Hand commands to this listener from now on."""
         self._deliverer = deliverer
 
+    def watch(self, heard: Callable[[], None]) -> None:
+        """Have `heard()` called when this instance has stored a command; those of others are found by reading."""
+        self._watchers.append(heard)
+
     async def publish(self, topic: str, payload: bytes) -> int:
         """Store a command, then hand it to this instance's devices; return how many connections received it."""
         number = await outbox.append(self._store, self._source, topic, payload)
+        for heard in self._watchers:
+            heard()
         if self._deliverer is None:
             return 0
         # The follower meets it again, and passes it over.
