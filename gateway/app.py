@@ -162,9 +162,26 @@ async def serve(loaded: Loaded, *, ready: Callable[[Presence], None]) -> int:
     async with compose(settings) as services:
         if data.exposed(settings.data):
             _log.warning("others can read the data directory; chmod 700 it", directory=settings.data)
-        await _Gateway(services).run(ready)
+        try:
+            await _Gateway(services).run(ready)
+        except BaseExceptionGroup as failed:
+            raise _cause(failed) from None
     _log.info("stopped")
     return 0
+
+
+def _cause(failed: BaseExceptionGroup[BaseException]) -> WaysideError:
+    """Give what a person should be told of a part that failed; the log has where it was."""
+    causes: list[BaseException] = [failed]
+    while isinstance(causes[0], BaseExceptionGroup):
+        causes = [*causes[0].exceptions, *causes[1:]]
+    for cause in causes:
+        if isinstance(cause, WaysideError):
+            return cause
+    _log.error("a part failed", exc_info=causes[0])
+    return WaysideError(
+        f"a part of the gateway failed ({type(causes[0]).__name__})", hint="its log says where; what was stored is safe"
+    )
 
 
 class _Gateway:

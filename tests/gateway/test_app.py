@@ -1,0 +1,92 @@
+"""Proves the composition: the admin's token is made once and made good again, and what is let go of can be opened."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from pathlib import Path
+
+from devices import credentials
+from engine.clock import SystemSource
+from engine.store.memory import MemoryStore, RunningClock
+from gateway.app import compose
+from gateway.config import load
+from gateway.outbox import Outbox
+from gateway.settings import Settings
+
+
+def settings(data: Path) -> Settings:
+    return load({"data": str(data)}, environment={}).settings
+
+
+def token(data: Path) -> str:
+    return (data / "admin.token").read_text().strip()
+
+
+async def test_the_first_start_makes_the_directory_and_an_admins_token_for_its_owner_alone(tmp_path: Path) -> None:
+    data = tmp_path / "deep" / "data"
+    async with compose(settings(data)) as services:
+        operator = services.registry.owner(credentials.digest(token(data)))
+    assert operator is not None
+    assert (operator.name, operator.active) == ("admin", True)
+    assert stat.S_IMODE(data.stat().st_mode) == 0o700
+    assert stat.S_IMODE((data / "admin.token").stat().st_mode) == 0o600
+
+
+async def test_a_later_start_keeps_the_token_and_a_lost_one_is_replaced(tmp_path: Path) -> None:
+    async with compose(settings(tmp_path)):
+        first = token(tmp_path)
+    async with compose(settings(tmp_path)):
+        assert token(tmp_path) == first
+    (tmp_path / "admin.token").unlink()
+    async with compose(settings(tmp_path)) as services:
+        second = token(tmp_path)
+        assert services.registry.owner(credentials.digest(second)) is not None
+        assert services.registry.owner(credentials.digest(first)) is None
+    assert second != first
+
+
+async def test_two_that_start_together_make_one_token(tmp_path: Path) -> None:
+    async def once() -> str:
+        async with compose(settings(tmp_path)) as services:
+            found = token(tmp_path)
+            assert services.registry.owner(credentials.digest(found)) is not None
+            return found
+
+    first, second = await asyncio.gather(once(), once())
+    assert first == second == token(tmp_path)
+
+
+class Ear:
+    """A listener that remembers."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, bytes]] = []
+        self.both = asyncio.Event()
+
+    async def deliver(self, topic: str, payload: bytes, *, qos: int = 1) -> int:
+        self.heard.append((topic, payload))
+        if len(self.heard) == 2:
+            self.both.set()
+        return 1
+
+
+async def test_a_command_reaches_the_devices_of_every_instance_once() -> None:
+    store = MemoryStore(RunningClock())
+    here, there = Outbox(store, SystemSource()), Outbox(store, SystemSource())
+    ears = (Ear(), Ear())
+    for outbox, ear in zip((here, there), ears, strict=True):
+        outbox.attach(ear)
+        await outbox.start()
+    following = [asyncio.create_task(outbox.follow()) for outbox in (here, there)]
+    try:
+        assert await here.publish("sirens/hall/cmd", b"1") == 1
+        assert await there.publish("sirens/hall/cmd", b"2") == 1
+        async with asyncio.timeout(20):
+            for ear in ears:
+                await ear.both.wait()
+    finally:
+        for task in following:
+            task.cancel()
+        await asyncio.gather(*following, return_exceptions=True)
+    assert [sorted(ear.heard) for ear in ears] == [[("sirens/hall/cmd", b"1"), ("sirens/hall/cmd", b"2")]] * 2

@@ -1,0 +1,125 @@
+"""The installed command, `wayside`, as a subprocess."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PROGRAM = str(Path(sys.executable).with_name("wayside"))
+SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended, and what it printed."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Read standard output as one JSON document."""
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        """Read standard output as one JSON document a line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("WAYSIDE_")} | more
+
+
+async def start(*arguments: str, **variables: str) -> Process:
+    return await asyncio.create_subprocess_exec(
+        PROGRAM, *arguments, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment(**variables)
+    )
+
+
+async def wayside(*arguments: str, given: bytes = b"", status: int | None = 0, **variables: str) -> Ran:
+    """Run a command to its end; unless `status` is None it has to exit with that."""
+    process = await start(*arguments, **variables)
+    try:
+        out, err = await asyncio.wait_for(process.communicate(given), SECONDS)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    ran = Ran(process.returncode or 0, out.decode(), err.decode())
+    assert "Traceback" not in ran.out + ran.err, ran.err
+    assert status is None or ran.status == status, f"{' '.join(arguments)}: {ran.status}\n{ran.out}\n{ran.err}"
+    return ran
+
+
+@dataclass
+class Serving:
+    """A gateway that serves `data`, and what its ready line said."""
+
+    data: Path
+    process: Process
+    mqtt: tuple[str, int]
+    http: str
+    log: list[str] = field(default_factory=list)
+    more: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def run(self, *arguments: str, given: bytes = b"", status: int | None = 0) -> Ran:
+        return await wayside(*arguments, "--data", str(self.data), given=given, status=status)
+
+    async def json(self, *arguments: str) -> Any:
+        return (await self.run(*arguments, "--json")).json
+
+    async def says(self, word: str) -> None:
+        """Return once the log has a line with this word."""
+        async with self.more:
+            await self.more.wait_for(lambda: any(word in line for line in self.log))
+
+    async def stop(self) -> int:
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGTERM)
+        return await asyncio.wait_for(self.process.wait(), SECONDS)
+
+
+@contextlib.asynccontextmanager
+async def serving(data: Path, options: Sequence[str] = ()) -> AsyncIterator[Serving]:
+    """Run a gateway on free ports until the context ends; its log is collected."""
+    doors = ("--mqtt", "127.0.0.1:0", "--http", "127.0.0.1:0")
+    process = await start("serve", "--data", str(data), *doors, "--json", *options)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    reader = process.stderr
+    log: list[str] = []
+    more = asyncio.Condition()
+
+    async def collect() -> None:
+        while line := await reader.readline():
+            async with more:
+                log.append(line.decode())
+                more.notify_all()
+
+    collecting = asyncio.create_task(collect())
+    try:
+        line = await asyncio.wait_for(process.stdout.readline(), SECONDS)
+        assert line, f"the gateway did not start: {''.join(log)}"
+        ready = json.loads(line)
+        host, _, port = ready["mqtt"].rpartition(":")
+        yield Serving(data, process, (host, int(port)), ready["http"], log, more)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), SECONDS)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+        await collecting
