@@ -197,7 +197,9 @@ class Drivers:
             active.over.set()
 
     async def _once(self, active: _Active) -> None:
-        driver = await runs.take(self._actor(), active.run, dead=active.dead)
+        actor = self._actor()
+        # This is the run's only task here: what the log says that this instance drives, an earlier one has left.
+        driver = await runs.take(actor, active.run, dead=active.dead | {actor.instance})
         state: RunState | None = None
         if driver is not None:
             effects = RunningEffects(active.run, active.wake)

@@ -29,6 +29,8 @@ from engine.waits import settle_registered
 from engine.workflows.loading import Catalog
 
 _PAUSE_SECONDS = 1.0
+# Deadlines that are closer together than this are met by one pass.
+_LEAST_WAIT_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,7 @@ class Engine:
         self._hint = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._dead: dict[str, bool] = {}
+        self._deadlines: dict[str, datetime] = {}
         self._next: datetime | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.drivers = Drivers(self.actor, publisher, catalog.get, self._deadline)
@@ -143,7 +146,9 @@ class Engine:
         if self._timer is not None:
             self._timer.cancel()
         self._next = until
-        self._timer = asyncio.get_running_loop().call_later(max(0.0, left) + 0.002, self._deadline_passed)
+        self._timer = asyncio.get_running_loop().call_later(
+            max(_LEAST_WAIT_SECONDS, left) + 0.002, self._deadline_passed
+        )
 
     def _deadline_passed(self) -> None:
         self._next = None
@@ -172,11 +177,12 @@ class Engine:
     async def sweep(self) -> Sweep:
         """Do one pass now."""
         self._dead = {}
-        sweep = Sweep(self.actor(), self._go_on, self._take_over, self._is_dead)
+        sweep = Sweep(self.actor(), self._go_on, self._take_over, self._is_dead, known=self._deadlines)
         await sweep.run()
         self.swept_at = self._source.monotonic()
+        self._deadlines = sweep.deadlines
         if sweep.deadlines:
-            self._deadline(min(sweep.deadlines))
+            self._deadline(min(sweep.deadlines.values()))
         await self._forget_dead()
         self.drivers.poke_all()
         return sweep
@@ -186,9 +192,7 @@ class Engine:
         assert self._pulse is not None
         for instance in await self._pulse.others():
             with contextlib.suppress(UnreadableRecord):
-                if await self._is_dead(instance, "") and not await self.store.list(
-                    names.driving_by(instance), limit=1
-                ):
+                if await self._is_dead(instance, "") and not await self.store.list(names.driving_by(instance), limit=1):
                     await self._pulse.forget(instance)
 
     async def _go_on(self, run: str) -> None:

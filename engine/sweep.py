@@ -31,7 +31,8 @@ class Sweep:
     """One pass.
 
     `go_on(run)` lets a run go on if it may; `is_dead(instance, run)` tells whether that driver of the run is gone, and
-    `take_over(instance, run)` claims a run that a dead one drove.
+    `take_over(instance, run)` claims a run that a dead one drove. `known` are the deadlines that earlier passes have
+    read, by the key of their index record: until one has passed there is nothing to look at behind it.
     """
 
     actor: Actor
@@ -40,7 +41,8 @@ class Sweep:
     is_dead: IsDead
     looked_at: int = 0
     damaged: int = 0
-    deadlines: list[datetime] = field(default_factory=list)
+    known: dict[str, datetime] = field(default_factory=dict)
+    deadlines: dict[str, datetime] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Do one whole pass."""
@@ -147,6 +149,9 @@ class Sweep:
         async for record in self._each(names.DUE):
             if record.key > f"{names.DUE}{horizon}{names.HIGHEST}":
                 return
+            if (until := self.known.get(record.key)) is not None and now < until:
+                self.deadlines[record.key] = until
+                continue
             await self._guarded(record, self._look)
 
     async def _look(self, record: Record) -> None:
@@ -178,7 +183,7 @@ class Sweep:
             return await self._is_old(record)
         standing = await settle_registered(self.actor, registration)
         if isinstance(standing, Open):
-            self.deadlines.append(standing.until)
+            self.deadlines[record.key] = standing.until
             return False
         return True
 
