@@ -1,0 +1,1 @@
+"""Fuzzing by commands of their own: not part of the normal test run."""
