@@ -57,7 +57,8 @@ class SystemSource:
     def sortable_id(self) -> str:
         # Counting down makes the newest id the lowest, so that the latest runs are a short range on every backend.
         left = _TIME_LIMIT_MS - 1 - int(time.time() * 1000)
-        return encode(left, _TIME_CHARACTERS) + encode(int.from_bytes(self._random(), "big"), _ID_CHARACTERS - _TIME_CHARACTERS)
+        chance = int.from_bytes(self._random(), "big")
+        return encode(left, _TIME_CHARACTERS) + encode(chance, _ID_CHARACTERS - _TIME_CHARACTERS)
 
 
 def encode(number: int, width: int) -> str:

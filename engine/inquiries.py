@@ -210,12 +210,9 @@ async def _held_signal(actor: Actor, at: PendingAt) -> dict[str, Any] | None:
 
 async def keys(actor: Actor, catalog: Catalog, workflow: str | None) -> list[dict[str, Any]]:
     """Show every declared key: its holder, or how its last wait was settled."""
-    shown = []
-    for name in [workflow] if workflow else catalog.names():
-        definition = catalog.get(name)
-        for key in () if definition is None else definition.keys():
-            shown.append(await _key(actor, Key(name, key)))
-    return shown
+    definitions = [catalog.get(name) for name in ([workflow] if workflow else catalog.names())]
+    declared = [(each.name, each.keys()) for each in definitions if each is not None]
+    return [await _key(actor, Key(name, key)) for name, keys_of in declared for key in keys_of]
 
 
 async def _key(actor: Actor, key: Key) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from engine.names import Key
 from engine.results import Answer, SignalRequest
 from engine.store.base import Store
 from engine.sweep import Sweep
+from engine.turns import Turns
 from engine.waits import settle_registered
 from engine.workflows.loading import Catalog
 
@@ -74,6 +75,7 @@ class Engine:
         self._lock: Lock | None = None
         self._pulse: Pulse | None = None
         self._hint = asyncio.Event()
+        self._turns = Turns()
         self._tasks: list[asyncio.Task[None]] = []
         self._dead: dict[str, bool] = {}
         self._deadlines: dict[str, datetime] = {}
@@ -229,7 +231,8 @@ class Engine:
             task = replace(task, accept_early=None)
         actor = self.actor()
         try:
-            return await signals.signal_by_key(actor, Key(workflow, key), request, task)
+            async with self._turns.of(Key(workflow, key)):
+                return await signals.signal_by_key(actor, Key(workflow, key), request, task)
         finally:
             self._continue(actor.owed)
 
