@@ -19,8 +19,9 @@ from devices.model import Rate
 from devices.registry import Registry
 from engine.clock import Source, SystemSource
 from engine.errors import BadInput, StoreUnavailable, WaysideError
-from engine.events import EngineEvent
+from engine.events import EngineEvent, Observer
 from engine.service import Engine, EngineSettings
+from engine.store.base import Record
 from engine.store.open import open_store
 from engine.workflows.loading import Catalog, Change
 from gateway import data, logs
@@ -32,10 +33,12 @@ from gateway.http.sockets import bound_to, listen
 from gateway.limits import DeviceLimits, Rates
 from gateway.listener.limits import ListenerLimits
 from gateway.listener.server import Listener
+from gateway.live import Live
 from gateway.mqtt_door import MqttDoor
 from gateway.outbox import Outbox
 from gateway.presence import Presence, announce
 from gateway.services import Services
+from gateway.sessions import Sessions
 from gateway.settings import Address, LimitsTable, Settings
 
 if TYPE_CHECKING:
@@ -53,11 +56,11 @@ class _Relay:
     """The engine's observer: it exists before the audit log, which is named after the engine's instance."""
 
     def __init__(self) -> None:
-        self.audit: Audit | None = None
+        self.observers: tuple[Observer, ...] = ()
 
     def note(self, event: EngineEvent) -> None:
-        if self.audit is not None:
-            self.audit.note(event)
+        for observer in self.observers:
+            observer.note(event)
 
 
 @contextlib.asynccontextmanager
@@ -83,24 +86,32 @@ async def compose(settings: Settings, *, sweeps: bool = True) -> AsyncIterator[S
             settings=_engine_settings(settings, sweeps=sweeps),
             locks=settings.data / data.LOCKS,
         )
-        audit = Audit(store, engine.instance, source, heard=lambda _: _carry_head(engine, audit))
-        relay.audit = audit
+        audit = Audit(store, engine.instance, source, heard=lambda record: _heard(engine, audit, live, record))
+        live = Live(store, engine.instance)
+        relay.observers = (audit, live)
         registry = Registry(store, source, noted=audit.revised)
         async with engine:
             await registry.load()
             await data.ensure_admin(registry, settings.data)
-            yield _services(settings, source, engine, registry, audit, outbox)
+            yield _services(settings, source, engine, registry, audit, outbox, live)
         await audit.close()
     finally:
         await store.close()
 
 
-def _carry_head(engine: Engine, audit: Audit) -> None:
+def _heard(engine: Engine, audit: Audit, live: Live, record: Record) -> None:
     engine.audit_head = audit.head
+    live.stored(record)
 
 
 def _services(  # noqa: PLR0917  each of another type
-    settings: Settings, source: Source, engine: Engine, registry: Registry, audit: Audit, outbox: Outbox
+    settings: Settings,
+    source: Source,
+    engine: Engine,
+    registry: Registry,
+    audit: Audit,
+    outbox: Outbox,
+    live: Live,
 ) -> Services:
     authority = Authority(registry, source)
     limits = DeviceLimits(_rates(settings.limits))
@@ -114,6 +125,8 @@ def _services(  # noqa: PLR0917  each of another type
         deliver=Deliver(engine, authority, limits, audit, source),
         audit=audit,
         outbox=outbox,
+        live=live,
+        sessions=Sessions(source),
     )
 
 
@@ -201,6 +214,7 @@ class _Gateway:
         door.attach(self._listener, services.registry)
         services.outbox.attach(self._listener)
         services.connections_of = self._connections_of
+        services.connected = self._listener.connections
         self._stop = asyncio.Event()
         self._listening = False
 
@@ -215,6 +229,7 @@ class _Gateway:
                     group.create_task(services.registry.follow(), name="registry"),
                     group.create_task(services.audit.run(), name="audit"),
                     group.create_task(services.outbox.follow(), name="outbox"),
+                    group.create_task(services.live.follow(), name="live"),
                     group.create_task(self._follow_catalog(), name="catalog"),
                 ]
                 presence = await self._open_mqtt(bound_to(http))

@@ -14,7 +14,10 @@ from gateway.audit import Audit
 from gateway.auth import Authority
 from gateway.deliver import Deliver
 from gateway.limits import DeviceLimits
+from gateway.listener.server import ConnectionInfo
+from gateway.live import Live
 from gateway.outbox import Outbox
+from gateway.sessions import Sessions
 from gateway.settings import Settings
 
 T = TypeVar("T")
@@ -29,7 +32,8 @@ class Services:
     """One instance's parts.
 
     `doors` maps `mqtt` and `http` to the `HOST:PORT` that each listens on, if it does; `connections_of` counts a
-    device's connections to this instance; `stopping` is set when nothing more is to be waited for.
+    device's connections to this instance and `connected` lists them all; `stopping` is set when nothing more is to be
+    waited for.
     """
 
     settings: Settings
@@ -41,8 +45,11 @@ class Services:
     deliver: Deliver
     audit: Audit
     outbox: Outbox
+    live: Live
+    sessions: Sessions
     doors: dict[str, str] = field(default_factory=dict)
     connections_of: Callable[[str], int] = _none_of
+    connected: Callable[[], list[ConnectionInfo]] = list
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def unless_stopping(self, waiting: Awaitable[T]) -> T | None:

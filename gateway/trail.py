@@ -133,8 +133,11 @@ class _Source:
         self.seq = names.number_of(self.read.pop().key)
 
 
-async def read(store: Store, wanted: Filter, *, cursor: str | None = None, limit: int = 200) -> Page:
-    """Read the next events that are wanted, at most `limit` of them; raises `BadInput` for a broken cursor."""
+async def read(store: Store, wanted: Filter, *, cursor: str | None = None, limit: int = 200, unless: str = "") -> Page:
+    """Read the next events that are wanted, at most `limit` of them; raises `BadInput` for a broken cursor.
+
+    The events of the instance `unless` are left out, and cost nothing.
+    """
     positions = _parse(cursor) if cursor else {}
     first = min(positions) if positions else _first_day(wanted.since)
     found: list[Found] = []
@@ -142,7 +145,7 @@ async def read(store: Store, wanted: Filter, *, cursor: str | None = None, limit
     full = False
     async for day in _days(store, first):
         done = positions.setdefault(day, {})
-        async for entry in _merged(store, day, done, wanted.since):
+        async for entry in _merged(store, day, done, wanted.since, unless):
             looked_at += 1
             done[entry.instance] = entry.seq
             if wanted.matches(entry):
@@ -211,10 +214,14 @@ async def _instances(store: Store, day: str) -> AsyncIterator[str]:
         after = f"{prefix}{instance}/{names.HIGHEST}"
 
 
-async def _merged(store: Store, day: str, done: dict[str, int], since: datetime | None) -> AsyncIterator[Found]:
+async def _merged(
+    store: Store, day: str, done: dict[str, int], since: datetime | None, unless: str = ""
+) -> AsyncIterator[Found]:
     """Give a day's events that have not been read, by time; an instance's own order is kept."""
     heads: list[tuple[datetime, str, int, Found, _Source]] = []
     async for instance in _instances(store, day):
+        if instance == unless:
+            continue
         start = done[instance] if instance in done else await _before(store, day, instance, since)
         source = _Source(store, _prefix(day, instance), instance, start)
         if (entry := await source.peek()) is not None:
