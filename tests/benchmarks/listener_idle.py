@@ -13,6 +13,7 @@ import asyncio
 import json
 import sys
 import time
+from functools import partial
 
 from gateway.listener.codec import StreamDecoder, encode
 from gateway.listener.codec import packets as p
@@ -58,9 +59,7 @@ async def measure(process: Process, connections: int, version: int, seconds: flo
     transports = []
     for number in range(connections):
         await ready.acquire()
-        transport, _ = await loop.create_connection(
-            lambda number=number: Idle(number, version, ready), "127.0.0.1", process.port
-        )
+        transport, _ = await loop.create_connection(partial(Idle, number, version, ready), "127.0.0.1", process.port)
         transports.append(transport)
     for _ in range(AT_ONCE):
         await ready.acquire()

@@ -13,6 +13,7 @@ import asyncio
 import json
 import sys
 import time
+from functools import partial
 
 from gateway.listener.codec import StreamDecoder, encode
 from gateway.listener.codec import packets as p
@@ -64,9 +65,7 @@ async def measure(port: int, devices: int, version: int, window: int, seconds: f
     delays: list[float] = []
     transports = []
     for number in range(devices):
-        transport, _ = await loop.create_connection(
-            lambda number=number: Busy(number, version, window, delays), "127.0.0.1", port
-        )
+        transport, _ = await loop.create_connection(partial(Busy, number, version, window, delays), "127.0.0.1", port)
         transports.append(transport)
     await asyncio.sleep(0.5)
     delays.clear()
