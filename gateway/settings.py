@@ -16,7 +16,6 @@ from engine import limits
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _ADDRESS: Final = r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:\[\]/]*)):(?P<port>\d{1,5})"
-_SCHEMES: Final = frozenset({"", "sqlite", "memory"})
 
 
 class Address(NamedTuple):
@@ -61,11 +60,9 @@ def parse_duration(value: object) -> float:
 
 def _parse_store(value: object) -> str:
     """Read a store's URL or path. A URL may hold a password: it is never quoted."""
-    text = str(value)
-    scheme = text.split(":", 1)[0] if re.match(r"[a-z0-9+]{2,}:", text) else ""
-    if scheme not in _SCHEMES:
-        raise ValueError("this build stores in sqlite:///PATH")
-    return text
+    if not isinstance(value, str) or not value:
+        raise ValueError("a store is a path or a URL, such as sqlite:///var/lib/wayside/wayside.db")
+    return value
 
 
 def _parse_path(value: object) -> Path:

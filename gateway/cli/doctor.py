@@ -6,11 +6,13 @@ import shutil
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
 
 import typer
 
+from engine.clock import wall_clock
 from engine.errors import BadInput, WaysideError
 from gateway.cli import output
 from gateway.cli.client import Client, connect
@@ -104,6 +106,7 @@ async def _gateway(settings: Settings) -> list[Finding]:
                 findings.append(Finding("gateway", "ok", "none serves the directory; the store was opened"))
             else:
                 findings += await _serving(client)
+            findings.append(await _clock(client))
             findings += await _workflows(client)
     except WaysideError as fault:
         findings.append(Finding("store", "failed", fault.message, fault.hint))
@@ -122,6 +125,16 @@ async def _serving(client: Client) -> list[Finding]:
     else:
         findings.append(Finding("gateway", "ok", "store, sweep and listener are at work"))
     return findings
+
+
+async def _clock(client: Client) -> Finding:
+    """Compare the store's clock, which no step of the host's moves, with the host's."""
+    now = datetime.fromisoformat((await client.get("/doors"))["time"])
+    apart = abs((wall_clock() - now).total_seconds())
+    if apart < CLOCK_SECONDS:
+        return Finding("clock", "ok", "the store's and the host's agree")
+    repair = "nothing depends on it but the times shown; they agree again after the next boot"
+    return Finding("clock", "warning", f"the host's clock was stepped: the store's is {apart:.0f} s away", repair)
 
 
 async def _workflows(client: Client) -> list[Finding]:

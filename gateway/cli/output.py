@@ -10,8 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from engine.clock import wall_clock
 from gateway.cli.invocation import current
 
+# Columns that are copied, or read at a glance: never broken into two lines.
+_WHOLE: Final = frozenset({"run", "wait", "receipt", "held signal", "time", "started", "ended", "changed", "status"})
 STYLES: Final[Mapping[str, str]] = {
     "succeeded": "green",
     "active": "green",
@@ -77,7 +80,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: st
 
     shown = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
-        shown.add_column(column, overflow="fold")
+        shown.add_column(column, overflow="fold", no_wrap=column in _WHOLE)
     for row in cells:
         shown.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
     Console().print(shown)
@@ -106,16 +109,18 @@ def _cell(value: object) -> str:
 
 
 def when(text: str | None) -> str:
-    """Show an RFC 3339 time in the reader's own zone."""
-    return parsed.astimezone().strftime("%Y-%m-%d %H:%M:%S") if (parsed := _time(text)) else "-"
+    """Show an RFC 3339 time in the reader's own zone; on a terminal, without the day when that is today."""
+    if (moment := _time(text)) is None:
+        return "-"
+    local = moment.astimezone()
+    today = on_terminal() and local.date() == wall_clock().astimezone().date()
+    return local.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")
 
 
 def until(text: str | None, now: datetime | None = None) -> str:
     """Show a moment with how far off it is: `20:31:12 (in 25 s)`."""
     if (moment := _time(text)) is None:
         return "-"
-    from engine.clock import wall_clock
-
     left = (moment - (now or wall_clock())).total_seconds()
     return f"{when(text)} ({'in ' + span(left) if left >= 0 else span(-left) + ' ago'})"
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Final
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from devices.model import Operator, Right
+from devices.model import Device, Operator, Right
 from gateway.audit import Entry
 from gateway.auth import Authority, Principal, Rejected
 from gateway.http.problems import RETRY_SECONDS, Problem
+from gateway.limits import Limited
 from gateway.services import Services
 
 _bearer: Final = HTTPBearer(
@@ -49,11 +51,6 @@ class Caller:
         if not self.may_read(workflow):
             raise not_found()
 
-    def must_run(self, workflow: str) -> None:
-        """Raise 404 unless the caller may start the workflow."""
-        if not self.authority.may_run(self.principal, workflow):
-            raise not_found()
-
     def must_be_operator(self, right: Right) -> None:
         """Raise 403 unless the caller is an operator with `right`."""
         entry = self.authority.standing(self.principal)
@@ -78,21 +75,29 @@ async def caller(
         parts.audit.refuse(Entry(action="login.refused", result=found.reason, door="http", address=address))
     match found:
         case Principal():
+            _count_read(request, parts, found)
             return Caller(found, parts.authority, address)
         case Rejected(reason="rate", retry_after_seconds=seconds):
-            wait = max(1, round(seconds + 0.5))
-            raise Problem(
-                429,
-                "rate_limited",
-                "too many failures from this address",
-                headers={"Retry-After": str(wait)},
-                limit="failures",
-                retry_after_ms=int(seconds * 1000),
-            )
+            raise _limited("failures", seconds, "too many failures from this address")
         case Rejected(reason="unavailable"):
             raise Problem(503, "store_unavailable", headers={"Retry-After": str(RETRY_SECONDS)})
         case Rejected():
             raise _unauthorized()
+
+
+def _count_read(request: Request, parts: Services, who: Principal) -> None:
+    """Hold a device to its rate of reads; what it posts is counted where it is delivered."""
+    device = parts.authority.standing(who)
+    if request.method != "GET" or not isinstance(device, Device):
+        return
+    verdict = parts.limits.take(device.name, "reads", parts.source.monotonic(), device.limits)
+    if isinstance(verdict, Limited):
+        raise _limited(verdict.limit, verdict.retry_after_seconds, "more reads than a device may make")
+
+
+def _limited(limit: str, seconds: float, detail: str) -> Problem:
+    headers = {"Retry-After": str(max(1, math.ceil(seconds)))}
+    return Problem(429, "rate_limited", detail, headers=headers, limit=limit, retry_after_ms=math.ceil(seconds * 1000))
 
 
 def _unauthorized() -> Problem:

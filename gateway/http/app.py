@@ -7,6 +7,7 @@ from typing import Any, Final
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
+from engine.clock import rfc3339
 from gateway.http import audit, devices, problems, runs, signals, waits, workflows
 from gateway.http.access import Parts, Who
 from gateway.http.models import Doors
@@ -40,9 +41,10 @@ _router: Final = APIRouter(tags=["gateway"])
 
 @_router.get("/doors", response_model=Doors, responses=problems.documented(401, 403, 429, 503))
 async def doors(parts: Parts, who: Who) -> dict[str, Any]:
-    """Say which instance answers, and where it listens."""
+    """Say which instance answers, where it listens, and what time the store has."""
     who.must_be_operator("read")
-    return {"instance": parts.engine.instance, "doors": dict(parts.doors)}
+    now = rfc3339(await parts.engine.store.now())
+    return {"instance": parts.engine.instance, "doors": dict(parts.doors), "time": now}
 
 
 def _operation(route: APIRoute) -> str:

@@ -278,6 +278,7 @@ class Doors(_Answer):
 
     instance: str
     doors: dict[str, str]
+    time: str
 
 
 class Done(_Answer):

@@ -58,7 +58,7 @@ async def signal_key(
         raw=raw,
         signal_id=idempotency_key,
     )
-    return _response(delivered, size)
+    return response(delivered, size)
 
 
 @router.post(
@@ -77,7 +77,7 @@ async def signal_wait(
     delivered = await parts.deliver.signal_wait(
         who.principal, Origin(door="http", address=who.address), wait=wait, raw=raw, signal_id=idempotency_key
     )
-    return _response(delivered, size)
+    return response(delivered, size)
 
 
 async def _body(request: Request) -> tuple[bytes, int]:
@@ -93,8 +93,9 @@ async def _body(request: Request) -> tuple[bytes, int]:
     return bytes(raw), len(raw)
 
 
-def _response(delivered: Delivered, size: int) -> Response:
+def response(delivered: Delivered, size: int | None = None) -> Response:
+    """Write an answer of the one use case; `size` is what was sent where less of it was read."""
     reply = http_reply(delivered.words, delivered.id)
-    if "bytes" in reply.body:
+    if size is not None and "bytes" in reply.body:
         reply.body["bytes"] = size
     return Response(msgspec.json.encode(reply.body), reply.status, reply.headers)

@@ -6,13 +6,17 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
+import msgspec
 from fastapi import APIRouter, Path, Request
+from starlette.responses import Response
 
 from engine.workflows.definition import Definition, Dependency, Job, Step, WaitTask
 from engine.workflows.problems import Problem as DefinitionProblem
+from gateway.deliver import Origin
 from gateway.http.access import Parts, Who, not_found
 from gateway.http.models import Name, Started, StartRun, ValidationResult, WorkflowList, WorkflowView
 from gateway.http.problems import Problem, documented
+from gateway.http.signals import SignalId, response
 from gateway.services import Services
 
 router: Final = APIRouter(prefix="/workflows", tags=["workflows"])
@@ -63,14 +67,27 @@ async def show_workflow(workflow: Workflow, parts: Parts, who: Who) -> dict[str,
     "/{workflow}/runs",
     response_model=Started,
     status_code=201,
-    responses=documented(401, 404, 413, 422, 429, 503),
+    responses=documented(400, 401, 404, 413, 422, 429, 503),
 )
-async def start_run(workflow: Workflow, body: StartRun, parts: Parts, who: Who) -> dict[str, str]:
-    """Start a run. It is durable when this answers; this instance drives it."""
-    who.must_run(workflow)
-    if parts.engine.catalog.get(workflow) is None:
-        raise not_found()
-    return {"run": await parts.engine.start_run(workflow, body.inputs, by=who.name)}
+async def start_run(
+    workflow: Workflow, body: StartRun, parts: Parts, who: Who, idempotency_key: SignalId = None
+) -> Response:
+    """Start a run. It is durable when this answers, and this instance drives it; a repeat under an id is the same run.
+
+    A device needs the grant and a workflow that says `trigger: { topic: true }`.
+    """
+    delivered = await parts.deliver.start_run(
+        who.principal,
+        Origin(door="http", address=who.address),
+        workflow=workflow,
+        raw=json.dumps(body.inputs).encode(),
+        signal_id=idempotency_key,
+    )
+    if delivered.words.ok:
+        return Response(
+            msgspec.json.encode({"run": delivered.words.details["run"]}), 201, media_type="application/json"
+        )
+    return response(delivered)
 
 
 def _summary(definition: Definition, file: str, problems: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:

@@ -80,7 +80,7 @@ async def test_a_device_may_nothing_that_is_an_operators(door: Door) -> None:
         assert await statuses(camera, run) == {
             "read": 200,
             "devices": 403,
-            "run": 201,
+            "run": 404,  # the workflow does not say that devices may start it
             "cancel": 403,
             "add": 403,
             "remove": 403,
@@ -92,10 +92,12 @@ async def test_lists_hold_only_what_the_caller_may_read(door: Door) -> None:
     run = await door.start()
     await door.start("quick", good=True)
     async with await door.device("read:quick") as camera:
+        door.services.limits.forget("camera")
         runs = (await camera.get("/api/v1/runs")).json()["runs"]
         waits = (await camera.get("/api/v1/waits")).json()
         keys = (await camera.get("/api/v1/keys")).json()["keys"]
         workflows = (await camera.get("/api/v1/workflows")).json()
+        door.services.limits.forget("camera")
         hidden = await camera.get(f"/api/v1/runs/{run}")
         missing = await camera.get(f"/api/v1/runs/{'a' * 26}")
         events = await camera.get(f"/api/v1/runs/{run}/events")
@@ -104,3 +106,12 @@ async def test_lists_hold_only_what_the_caller_may_read(door: Door) -> None:
     assert [entry["name"] for entry in workflows["workflows"]] == ["quick"]
     assert (hidden.status_code, events.status_code) == (404, 404)
     assert hidden.json()["type"] == missing.json()["type"] == "not_found"
+
+
+async def test_a_device_is_held_to_its_rate_of_reads_and_an_operator_is_not(door: Door) -> None:
+    async with await door.device("read:quick") as camera, await door.operator("read") as operator:
+        of_device = [(await camera.get("/api/v1/waits")).status_code for _ in range(8)]
+        limited = await camera.get("/api/v1/waits")
+        of_operator = {(await operator.get("/api/v1/waits")).status_code for _ in range(20)}
+    assert (of_device[0], of_device[-1], of_operator) == (200, 429, {200})
+    assert (limited.json()["limit"], limited.json()["retry_after_ms"] > 0) == ("reads", True)

@@ -30,10 +30,23 @@ async def test_inputs_that_the_workflow_refuses_are_a_problem_with_places(door: 
         answer = await admin.post("/api/v1/workflows/front-door/runs", json={"inputs": {"camera": 7}})
         unknown = await admin.post("/api/v1/workflows/nowhere/runs", json={})
         malformed = await admin.post("/api/v1/workflows/quick/runs", json={"inputs": [1], "other": 2})
-    assert (answer.status_code, answer.json()["error"]) == (422, "bad_input")
+    assert (answer.status_code, answer.json()["error"]) == (422, "invalid_payload")
     assert "camera" in str(answer.json()["problems"])
     assert unknown.status_code == 404
     assert [problem["pointer"] for problem in malformed.json()["problems"]] == ["/inputs", "/other"]
+
+
+async def test_a_repeated_start_under_one_id_is_one_run(door: Door) -> None:
+    async with door.admin() as admin:
+        answers = [
+            await admin.post(
+                "/api/v1/workflows/quick/runs", json={"inputs": {"good": True}}, headers={"Idempotency-Key": "start-1"}
+            )
+            for _ in range(2)
+        ]
+        listed = (await admin.get(RUNS)).json()["runs"]
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert [run["run"] for run in listed] == [answers[0].json()["run"]] == [answers[1].json()["run"]]
 
 
 async def test_waiting_for_events_ends_as_soon_as_there_is_one(door: Door) -> None:
