@@ -76,7 +76,6 @@ async def fix(
     """Fix attempt `a` of an identified signal; false when another message of the same signal was first."""
     if not sending.chain:
         return True
-    until = await actor.about_now() + timedelta(seconds=CHAIN_RETENTION_SECONDS)
     value = Attempt(
         at=names.attempt(sending.chain, a),
         nonce=actor.source.nonce(),
@@ -88,7 +87,7 @@ async def fix(
         digest=sending.request.payload.digest,
         limit=limit,
     )
-    won, _ = await actor.create_after([names.due(until, "chain", sending.chain)], value)
+    won, _ = await actor.create_after([await _swept(actor, sending.chain)], value)
     return won
 
 
@@ -296,6 +295,11 @@ async def conclude(actor: Actor, chain: str, a: int, attempt: Attempt, verdict: 
         received=verdict.receipt.at,
         digest=attempt.digest,
     )
-    until = await actor.about_now() + timedelta(seconds=CHAIN_RETENTION_SECONDS)
-    won, _ = await actor.create_after([names.due(until, "chain", chain)], value)
+    won, _ = await actor.create_after([await _swept(actor, chain)], value)
     return won
+
+
+async def _swept(actor: Actor, chain: str) -> str:
+    """Name the record that says when the chain can go, a minute late: what is created next bears a later stamp."""
+    until = await actor.about_now() + timedelta(seconds=CHAIN_RETENTION_SECONDS, minutes=1)
+    return names.due(until, "chain", chain)

@@ -45,7 +45,11 @@ async def _put_off(actor: Actor, run: str) -> None:
 async def finish_removal(actor: Actor, run: str) -> None:
     """Do the second step of a removal that is due, or put it off by another pause if there was more to supersede."""
     state = await runs.load(actor, run)
-    if state is None or state.phase != "ended":
+    if state is None:
+        # Removed already, or all but what follows the log's first event, by somebody who died over it.
+        await _delete_log(actor, run)
+        return
+    if state.phase != "ended":
         await actor.store.delete([names.removing(run)])
         return
     if await supersede(actor, state):
@@ -128,14 +132,15 @@ async def _delete(actor: Actor, state: RunState) -> None:
         keys += [names.outcome(wait), names.registration(wait)]
     if keys:
         await actor.store.delete(keys)
-    log = [record.key for record in await actor.store.list(names.log(state.run))]
-    rest = [
-        record.key
-        for prefix in (names.opened(state.run), names.claimed_by(state.run))
-        for record in await actor.store.list(prefix)
-    ]
-    await actor.store.delete(log[:1])
-    await actor.store.delete([*rest, *log[1:], names.removing(state.run)])
+    await actor.store.delete([names.event(state.run, 1)])
+    await _delete_log(actor, state.run)
+
+
+async def _delete_log(actor: Actor, run: str) -> None:
+    """Delete what is left of a run whose log has lost its first event: nobody appends to it any more."""
+    prefixes = (names.opened(run), names.claimed_by(run), names.log(run))
+    left = [record.key for prefix in prefixes for record in await actor.store.list(prefix)]
+    await actor.store.delete([*left, names.removing(run)])
 
 
 async def _claims_to_delete(actor: Actor, key: Key, claim: Stored[Claim]) -> list[str]:
