@@ -46,7 +46,6 @@ class Connection(asyncio.Protocol):
         "conversation",
         "opened_at",
         "transport_name",
-        "wake_at",
     )
 
     def __init__(self, listener: Listener, transport_name: str) -> None:
@@ -63,7 +62,6 @@ class Connection(asyncio.Protocol):
         self._ended_at = 0.0
         self.transport_name = transport_name
         self.address = ""
-        self.wake_at = 0.0  # when the wheel looks at this connection; earlier entries in it are stale
         self.opened_at = self._progress_at = 0.0
         self.conversation: Conversation
         self._decoder: StreamDecoder
@@ -258,7 +256,7 @@ class Connection(asyncio.Protocol):
                     break
                 packet = decoder.next()
                 if packet is None:
-                    if self._at_end:
+                    if self._at_end and not self._undecoded():
                         conversation.end_of_stream()
                     break
                 taken += 1
@@ -268,6 +266,9 @@ class Connection(asyncio.Protocol):
         if taken:
             self._progress_at = self._listener.monotonic()
         self._pace()
+
+    def _undecoded(self) -> bool:
+        return False
 
     def _may_take(self) -> bool:
         if self._held or self.conversation.blocked():

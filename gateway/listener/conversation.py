@@ -10,10 +10,7 @@ from collections import deque
 from enum import Enum, auto
 from typing import Final
 
-import msgspec
-
 from engine.limits import NAME_PATTERN
-from gateway.listener import codec
 from gateway.listener import handshake as shake
 from gateway.listener.aliases import IncomingAliases, OutgoingAliases
 from gateway.listener.codec import MQTT_5, NO_PROPERTIES, Packet, PacketError, Properties, Reason
@@ -21,19 +18,13 @@ from gateway.listener.codec import packets as p
 from gateway.listener.codec.reasons import violation
 from gateway.listener.endings import is_presence
 from gateway.listener.filters import filter_problem
+from gateway.listener.outgoing import encode_answer, encode_publish
 from gateway.listener.port import Admitted, Denied, EndReason, Published, RefusalReason
 from gateway.listener.session import Decision, Session, Subscription
 from gateway.listener.wire import Surroundings, Wire
 
 _DEVICE: Final = re.compile(NAME_PATTERN)
 _FAILURE: Final = 0x80
-_REFUSALS: Final[dict[RefusalReason, tuple[Reason, str]]] = {
-    "connections": (Reason.SERVER_BUSY, "too many connections"),
-    "connects_per_second": (Reason.CONNECTION_RATE_EXCEEDED, "too many connects a second"),
-    "device_connections": (Reason.QUOTA_EXCEEDED, "too many connections of this device"),
-    "device_sessions": (Reason.QUOTA_EXCEEDED, "too many persistent sessions of this device"),
-    "sessions": (Reason.SERVER_BUSY, "too many sessions"),
-}
 
 
 class Phase(Enum):
@@ -173,14 +164,9 @@ class Conversation:
         assert terms is not None
         if publish.qos == 0 and self._wire.congested():
             return False
-        sent, remember = publish, None
-        if self._aliases_out is not None:
-            sent, remember = self._aliases_out.shorten(publish)
-        data = codec.encode(sent, terms.version)
-        if terms.packet_bytes is not None and len(data) > terms.packet_bytes:
+        data = encode_publish(publish, terms, self._aliases_out)
+        if data is None:
             return False
-        if remember is not None:
-            remember()
         self._wire.write(data)
         return True
 
@@ -229,7 +215,7 @@ class Conversation:
             self._wire.authenticate(connect)
 
     def _turn_away(self, refusal: RefusalReason, device: str) -> None:
-        reason, text = _REFUSALS[refusal]
+        reason, text = shake.REFUSALS[refusal]
         self._around.application.refused(refusal, device, self._wire.address)
         self._send(shake.refused(reason, text))
         self.end("closed", None)
@@ -326,7 +312,7 @@ class Conversation:
         # A QoS 2 id counts until PUBCOMP and is among `received`.
         if unreleased + len(self._acks or ()) < limits.receive_maximum:
             return
-        unanswered = sum(one.published.qos == 1 for one in self._acks or ())
+        unanswered = sum(one.qos == 1 for one in self._acks or ())
         if unreleased + unanswered >= limits.receive_maximum:
             raise PacketError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "more PUBLISHes than the receive maximum (3.3.4)")
 
@@ -379,7 +365,7 @@ class Conversation:
         if decision.packet_id is None or self.phase is Phase.ENDED:
             return
         properties = Properties(reason_string=handled.reason_string) if handled.reason_string else NO_PROPERTIES
-        if decision.published.qos == 1:
+        if decision.qos == 1:
             self._send(p.PubAck(decision.packet_id, handled.reason, properties))
             return
         if handled.reason >= _FAILURE and self._version() == MQTT_5 and session.received is not None:
@@ -392,18 +378,9 @@ class Conversation:
         self._write(packet, terms.version)
 
     def _write(self, packet: Packet, version: int) -> None:
-        terms = self.terms
-        data = codec.encode(packet, version)
-        if terms is not None and version == MQTT_5:
-            says_why = not terms.problem_information and not isinstance(packet, p.ConnAck | p.Disconnect)
-            small = terms.packet_bytes is None or len(data) <= terms.packet_bytes
-            if (says_why or not small) and getattr(packet, "properties", NO_PROPERTIES).reason_string is not None:
-                # 3.1.2.11.7: not asked for; 3.2.2.3.9 and others: left out where it would make the packet too large.
-                packet = msgspec.structs.replace(packet, properties=NO_PROPERTIES)
-                data = codec.encode(packet, version)
-            if terms.packet_bytes is not None and len(data) > terms.packet_bytes:
-                return  # 3.1.2.11.4
-        self._wire.write(data)
+        data = encode_answer(packet, version, self.terms)
+        if data is not None:
+            self._wire.write(data)
 
     def _part(self, reason: EndReason, *, will: bool) -> None:
         """Take the conversation out of its session, once."""

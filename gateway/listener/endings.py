@@ -18,11 +18,12 @@ def is_presence(device: str, topic: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Endings:
-    """Publishes wills (3.1.2.5) and lets sessions expire (3.1.2.11.2). `schedule` has `lapse` called at a time."""
+    """Publishes wills (3.1.2.5) and lets sessions expire (3.1.2.11.2). `schedule` has `lapse` called."""
 
     application: Application
     sessions: Sessions
     schedule: Callable[[Session, float], None]
+    cancel: Callable[[Session], None]
 
     def part(self, session: Session, will: Will | None, now: float) -> None:
         """Take the connection away from `session`; `will` is None where none is to be published."""
@@ -46,6 +47,7 @@ class Endings:
     def resume(self, session: Session) -> None:
         """Take back a will that waits: the client has returned in time (3.1.3.2.2)."""
         session.will = session.will_at = None
+        self.cancel(session)
 
     def end(self, session: Session, now: float) -> None:
         """Publish what waits of a session that has ended (3.1.3.2.2)."""

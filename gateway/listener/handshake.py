@@ -10,7 +10,7 @@ import msgspec
 from gateway.listener.codec import MQTT_5, NO_PROPERTIES, Properties, Reason
 from gateway.listener.codec.packets import ConnAck, Connect
 from gateway.listener.limits import ListenerLimits
-from gateway.listener.port import DenialReason
+from gateway.listener.port import DenialReason, RefusalReason
 
 DENIALS: Final[dict[DenialReason, Reason]] = {
     "bad_credentials": Reason.BAD_USER_NAME_OR_PASSWORD,
@@ -19,6 +19,14 @@ DENIALS: Final[dict[DenialReason, Reason]] = {
     "rate": Reason.CONNECTION_RATE_EXCEEDED,
     "busy": Reason.SERVER_BUSY,
     "unavailable": Reason.SERVER_UNAVAILABLE,
+}
+# What a CONNECT is told that the listener turns away by itself.
+REFUSALS: Final[dict[RefusalReason, tuple[Reason, str]]] = {
+    "connections": (Reason.SERVER_BUSY, "too many connections"),
+    "connects_per_second": (Reason.CONNECTION_RATE_EXCEEDED, "too many connects a second"),
+    "device_connections": (Reason.QUOTA_EXCEEDED, "too many connections of this device"),
+    "device_sessions": (Reason.QUOTA_EXCEEDED, "too many persistent sessions of this device"),
+    "sessions": (Reason.SERVER_BUSY, "too many sessions"),
 }
 _UNLIMITED: Final = 65_535  # receive maximum of a client that names none (3.1.2.11.3)
 

@@ -62,8 +62,8 @@ class Listener:
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
         self._all_left: asyncio.Event | None = None
-        self._sessions = Sessions(limits, application.may_subscribe)
-        self._endings = Endings(application, self._sessions, self._wheel.add)
+        self._sessions = Sessions(limits, application.may_subscribe, self._wheel.cancel)
+        self._endings = Endings(application, self._sessions, self._wheel.add, self._wheel.cancel)
         self.around = Surroundings(
             application=application,
             limits=limits,
@@ -179,14 +179,12 @@ class Listener:
     def left(self, connection: Connection) -> None:
         """Count a connection out."""
         self._connections.discard(connection)
+        self._wheel.cancel(connection)
         if not self._connections and self._all_left is not None:
             self._all_left.set()
 
     def wake(self, connection: Connection, at: float) -> None:
         """Have `connection.due` called at `at` or before."""
-        if self.monotonic() < connection.wake_at <= at:
-            return
-        connection.wake_at = at
         self._wheel.add(connection, at)
 
     def authenticate(self, connection: Connection, connect: Connect, names: tuple[str, ...]) -> None:
@@ -202,8 +200,7 @@ class Listener:
         now = self.monotonic()
         for item in self._wheel.due(now):
             if isinstance(item, Connection):
-                if item.wake_at <= now:
-                    item.due(now)
+                item.due(now)
             elif (again := self._endings.lapse(item, now)) is not None:
                 self._wheel.add(item, again)
 
@@ -258,13 +255,13 @@ class Listener:
         connection.authenticated()
 
     async def _decide(self, connection: Connection, decision: Decision) -> None:
-        session = connection.conversation.session
+        session, published = connection.conversation.session, decision.published
         assert session is not None
+        assert published is not None
+        decision.published = None  # a QoS 2 id that is not released may be kept for long
         stopping = False
         try:
-            decision.handled = await self._application.publish(
-                session.who, decision.published, address=connection.address
-            )
+            decision.handled = await self._application.publish(session.who, published, address=connection.address)
         except Unavailable as error:
             decision.failed, stopping = True, error.stopping
         except asyncio.CancelledError:

@@ -45,10 +45,11 @@ class Subscription(msgspec.Struct, frozen=True):
 class Decision:
     """A PUBLISH that the application has or decides. QoS 2 repeats share the first one's."""
 
-    __slots__ = ("failed", "handled", "packet_id", "published", "replied")
+    __slots__ = ("failed", "handled", "packet_id", "published", "qos", "replied")
 
     def __init__(self, published: Published, packet_id: int | None) -> None:
-        self.published = published
+        self.published: Published | None = published  # until it is decided
+        self.qos = published.qos
         self.packet_id = packet_id
         self.handled: Handled | None = None
         self.failed = False

@@ -27,8 +27,14 @@ class Opened:
 class Sessions:
     """The sessions of one process. They live in memory: after a restart none is present."""
 
-    def __init__(self, limits: ListenerLimits, may_subscribe: Callable[[Admitted, str], bool]) -> None:
+    def __init__(
+        self,
+        limits: ListenerLimits,
+        may_subscribe: Callable[[Admitted, str], bool],
+        dropped: Callable[[Session], None],
+    ) -> None:
         self._limits = limits
+        self._dropped = dropped
         self._may_subscribe = may_subscribe
         self._devices: dict[str, dict[str, Session]] = {}
         self._tree: FilterTree[Session, Subscription] = FilterTree()
@@ -86,6 +92,7 @@ class Sessions:
     def drop(self, session: Session) -> None:
         """Forget a session and its subscriptions; does nothing when another has taken its place."""
         session.detach()
+        self._dropped(session)
         for topic_filter in session.subscriptions:
             self._tree.remove(topic_filter, session)
         session.subscriptions = {}

@@ -26,6 +26,7 @@ from gateway.listener.port import RefusalReason
 
 PATH: Final = "/mqtt"
 SUBPROTOCOL: Final = "mqtt"
+_BYTES_A_TURN: Final = 8_192
 _BAD_REQUEST: Final = 400
 _NOT_FOUND: Final = 404
 
@@ -33,23 +34,45 @@ _NOT_FOUND: Final = 404
 class WebSocketConnection(Connection):
     """A connection whose bytes travel in WebSocket messages."""
 
-    __slots__ = ("_web",)
+    __slots__ = ("_unread", "_web")
 
     def _begin(self, refuse: RefusalReason | None) -> None:
         super()._begin(refuse)
         # No extension is offered: compressed messages could grow without bound.
+        self._unread = b""
         self._web = WSConnection(ConnectionType.SERVER)
 
     def data_received(self, data: bytes) -> None:
         """Take HTTP first, then frames."""
         if self._lost or self.conversation.phase is Phase.ENDED:
             return
+        self._unread += data
+        if not self._turn_planned:
+            self._take_slice()
+
+    def _take_slice(self) -> None:
+        """Read a few frames: a segment may hold tens of thousands, and others want the loop, too."""
+        data, self._unread = self._unread[:_BYTES_A_TURN], self._unread[_BYTES_A_TURN:]
         try:
             self._web.receive_data(data)
             for event in self._web.events():
                 self._on_event(event)
         except RemoteProtocolError:
             self._refuse_web(_BAD_REQUEST)
+        if self._unread and not self._turn_planned:
+            self._turn_planned = True
+            self._listener.loop.call_soon(self._next_turn)
+            self._pace()
+
+    def _next_turn(self) -> None:
+        self._turn_planned = False
+        if self._unread:
+            self._take_slice()
+        if not self._turn_planned:
+            self._advance()
+
+    def _undecoded(self) -> bool:
+        return bool(self._unread)
 
     def _on_event(self, event: Event) -> None:
         match event:

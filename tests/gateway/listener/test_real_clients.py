@@ -92,8 +92,7 @@ async def test_mosquitto_pub_and_sub_get_along(place: Place) -> None:
     kept = ["-c", "-i", "real", "-x", "600"] if door.version == 5 else ["-c", "-i", "real"]
     listening = await _run("mosquitto_sub", *common, *kept, "-q", "1", "-v", "-C", "3", "-t", "replies/#")
     await place.served.application.until(("connected", "door", "real"))
-    while not any(one.subscriptions for one in place.served.listener.connections()):
-        await asyncio.sleep(0.01)
+    await _until_subscribed(place.served)
     for qos in ("0", "1", "2"):
         sending = await _run("mosquitto_pub", *common, "-t", TOPIC, "-q", qos, "-m", f'{{"n":{qos}}}')
         assert await sending.wait() == 0
@@ -125,3 +124,10 @@ async def _run(*command: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )
+
+
+async def _until_subscribed(served: Served) -> None:
+    async with asyncio.timeout(15):
+        # Another process's SUBSCRIBE gives no event to wait for.
+        while not any(one.subscriptions for one in served.listener.connections()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
