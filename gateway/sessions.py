@@ -22,6 +22,7 @@ SESSION_SECONDS: Final = 12 * 3_600.0
 MAX_LINKS: Final = 100
 MAX_SESSIONS: Final = 1_000
 MAX_STREAMS: Final = 16
+_PORT_DIGITS: Final = 5
 _BITS: Final = 256
 _DIGITS: Final = _BITS // 4
 
@@ -94,6 +95,12 @@ class Sessions:
 
     def _secret(self) -> str:
         return f"{self._draw(_BITS):0{_DIGITS}x}"
+
+
+def cookie_name(host: str) -> str:
+    """Name the cookie after the port: browsers give the cookies of all ports of a host to each of them."""
+    port = host.rpartition(":")[2]
+    return f"wayside_{port}" if port.isascii() and port.isdigit() and len(port) <= _PORT_DIGITS else "wayside"
 
 
 def _digest(secret: str) -> str:

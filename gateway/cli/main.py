@@ -92,6 +92,8 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "waits": "signals",
     "signal": "signals",
     "device": "devices",
+    "operator": "operators",
+    "login": "operators",
     "audit": "audit",
     "simulate": "simulate",
     "doctor": "doctor",

@@ -8,13 +8,15 @@ from typing import Annotated, Final
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.requests import HTTPConnection
 
 from devices.model import Device, Operator, Right
-from gateway.audit import Entry
+from gateway.audit import Door, Entry
 from gateway.auth import Authority, Principal, Rejected
 from gateway.http.problems import RETRY_SECONDS, Problem
 from gateway.limits import Limited
 from gateway.services import Services
+from gateway.sessions import Session, cookie_name
 
 _bearer: Final = HTTPBearer(
     auto_error=False, description="A device's token (`wsd_…`) or an operator's (`wsu_…`).", scheme_name="token"
@@ -67,15 +69,21 @@ async def caller(
     request: Request, parts: Parts, credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
 ) -> Caller:
     """Authenticate a request; raises 401, or 429 after many failures, or 503."""
-    address = request.client.host if request.client else ""
     if credentials is None:
         raise _unauthorized()
-    found = await parts.authority.bearer(credentials.credentials, address=address)
+    address = request.client.host if request.client else ""
+    found = await authenticate(parts, credentials.credentials, address=address)
+    _count_read(request, parts, found.principal)
+    return found
+
+
+async def authenticate(parts: Services, token: str, *, address: str, door: Door = "http") -> Caller:
+    """Find whose token this is; raises 401, or 429 after many failures, or 503."""
+    found = await parts.authority.bearer(token, address=address)
     if isinstance(found, Rejected):
-        parts.audit.refuse(Entry(action="login.refused", result=found.reason, door="http", address=address))
+        parts.audit.refuse(Entry(action="login.refused", result=found.reason, door=door, address=address))
     match found:
         case Principal():
-            _count_read(request, parts, found)
             return Caller(found, parts.authority, address)
         case Rejected(reason="rate", retry_after_seconds=seconds):
             raise _limited("failures", seconds, "too many failures from this address")
@@ -98,6 +106,15 @@ def _count_read(request: Request, parts: Services, who: Principal) -> None:
 def _limited(limit: str, seconds: float, detail: str) -> Problem:
     headers = {"Retry-After": str(max(1, math.ceil(seconds)))}
     return Problem(429, "rate_limited", detail, headers=headers, limit=limit, retry_after_ms=math.ceil(seconds * 1000))
+
+
+def page_session(parts: Services, connection: HTTPConnection) -> Session | None:
+    """Find the session of the page that a browser's cookie stands for, if its operator still is one."""
+    cookie = connection.cookies.get(cookie_name(connection.headers.get("host", "")))
+    session = parts.sessions.find(cookie) if cookie else None
+    if session is None or parts.authority.standing(session.principal) is None:
+        return None
+    return session
 
 
 def _unauthorized() -> Problem:

@@ -8,8 +8,9 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
 from engine.clock import rfc3339
-from gateway.http import audit, devices, problems, runs, signals, waits, workflows
+from gateway.http import audit, devices, operators, problems, runs, signals, waits, workflows, ws
 from gateway.http.access import Parts, Who
+from gateway.http.admission import Admission
 from gateway.http.models import Doors
 from gateway.services import Services
 
@@ -29,8 +30,19 @@ def create_app(services: Services) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.services = services
+    app.state.admission = Admission(services.registry, services.authority)
     problems.install(app)
-    for router in (signals.router, workflows.router, runs.router, waits.router, devices.router, audit.router, _router):
+    for router in (
+        signals.router,
+        workflows.router,
+        runs.router,
+        waits.router,
+        devices.router,
+        audit.router,
+        operators.router,
+        ws.router,
+        _router,
+    ):
         app.include_router(router, prefix=PREFIX)
     _describe_problems(app)
     return app

@@ -37,6 +37,8 @@ class Front:
         self._not_ready = not_ready
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._open_socket(scope, receive, send)
         if scope["type"] != "http":
             return
         started = False
@@ -57,7 +59,7 @@ class Front:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         cap = _LARGER.get(scope["path"], MAX_BODY_BYTES)
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = _headers_of(scope)
         if not self._meant(headers.get("host", "")):
             await _problem(
                 send, 421, "misdirected_request", "this gateway does not answer to that Host; see http_hosts"
@@ -68,6 +70,15 @@ class Front:
             await self._health(scope["path"], send)
         else:
             await self._app(scope, _capped(headers, receive, cap), send)
+
+    async def _open_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a WebSocket through that is meant for this gateway and comes from no other origin."""
+        headers = _headers_of(scope)
+        if self._meant(headers.get("host", "")) and _same_origin(headers):
+            await self._app(scope, receive, send)
+            return
+        await receive()
+        await send({"type": "websocket.close", "code": 1008, "reason": ""})  # before it is accepted: HTTP 403
 
     def _meant(self, host: str) -> bool:
         """Tell whether a Host is this gateway: an address, or a known name. Other names may be somebody's trick."""
@@ -84,6 +95,10 @@ class Front:
         await _send(
             send, status, {"status": "unavailable" if missing else "ok", "missing": missing}, b"application/json"
         )
+
+
+def _headers_of(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
 def _same_origin(headers: dict[str, str]) -> bool:

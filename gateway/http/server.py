@@ -10,9 +10,12 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp
 
+from gateway.http.ws import MAX_FRAME_BYTES
+
 MAX_CONNECTIONS: Final = 1_000
 MAX_HEAD_BYTES: Final = 16_384
 _TICK_SECONDS: Final = 1.0
+_PING_SECONDS: Final = 20.0
 
 
 class Server(uvicorn.Server):
@@ -23,7 +26,11 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 http="h11",
-                ws="none",
+                ws="wsproto",
+                ws_max_size=MAX_FRAME_BYTES,
+                ws_ping_interval=_PING_SECONDS,
+                ws_ping_timeout=_PING_SECONDS,
+                ws_per_message_deflate=False,  # what is compressed could grow without bound
                 lifespan="off",
                 log_config=None,
                 access_log=False,
