@@ -233,7 +233,8 @@ class Connection(asyncio.Protocol):
     def settled(self, decision: Decision, *, stopping: bool = False) -> None:
         """Hand on what the application has decided, and read on where that was waited for."""
         self.conversation.settle(decision, stopping=stopping)
-        if not self._turn_planned:
+        waiting = self._paused or self._at_end or self._decoder.buffered()
+        if waiting and not self._turn_planned:
             self._advance()
 
     def authenticated(self) -> None:

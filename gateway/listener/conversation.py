@@ -133,10 +133,12 @@ class Conversation:
         self._connect = None
         self.phase = Phase.OPEN
         self.session = opened.session
+        opened.session.link = self
         self._take_will(connect.will, who)
         self._send(shake.accepted(connect, terms, around.limits, who.device, present=opened.present))
         around.application.connected(who, terms.client_id, self._wire.address)
-        opened.session.attach(self, terms.receive_maximum, now)
+        if self._linked():  # the application may have closed the device just there
+            opened.session.attach(self, terms.receive_maximum, now)
 
     def denied(self, denied: Denied) -> None:
         """Refuse a CONNECT (3.1.4, 3.2.2.2)."""

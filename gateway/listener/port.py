@@ -141,7 +141,7 @@ class Application(Protocol):
         ...
 
     def connected(self, who: Admitted, client_id: str, address: str) -> None:
-        """Take note of an accepted CONNECT."""
+        """Take note of an accepted CONNECT; the device may be closed right here."""
         ...
 
     def disconnected(self, who: Admitted, client_id: str, address: str, reason: EndReason) -> None:

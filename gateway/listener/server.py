@@ -142,6 +142,10 @@ class Listener:
         """Count the sessions, those of clients that are away included."""
         return len(self._sessions)
 
+    def awaited(self) -> int:
+        """Count the connections and sessions that the timer holds."""
+        return len(self._wheel)
+
     async def stop(self, grace_seconds: float) -> None:
         """Take nothing more, give what is being decided `grace_seconds`, then close: MQTT 5 is told 0x8B."""
         self._stopping = True

@@ -35,7 +35,11 @@ class Reader:
 
     def u16(self) -> int:
         """Read a two-byte integer, big-endian (1.5.2)."""
-        return int.from_bytes(self.take(2), "big")
+        at = self.at
+        if self._end - at < 2:
+            raise malformed("the packet is shorter than its fields")
+        self.at = at + 2
+        return self._data[at] << 8 | self._data[at + 1]
 
     def u32(self) -> int:
         """Read a four-byte integer, big-endian (1.5.3)."""

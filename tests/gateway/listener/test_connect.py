@@ -164,6 +164,17 @@ async def test_a_client_that_is_gone_before_it_is_answered_leaves_nothing(served
     assert [one.device for one in served.listener.connections()] == ["bell"]
 
 
+async def test_a_device_that_is_closed_as_its_connection_is_announced_is_closed(served: Served, version: int) -> None:
+    served.application.connected = lambda who, *_: served.listener.close_device(who.device)  # type: ignore[assignment, method-assign]
+    client = await served.client(version)
+    client.send(connect(version=version))
+    await client.expect(p.ConnAck)
+    told = [p.Disconnect(Reason.NOT_AUTHORIZED)] if version == MQTT_5 else []
+    assert await client.rest() == told
+    assert served.listener.connections() == []
+    assert served.listener.sessions() == 0
+
+
 async def test_connections_are_listed_for_people(served: Served, version: int) -> None:
     client = await served.device("lamp", "c1", version, clean_start=False, session_expiry=60)
     await client.subscribe("lamp/+/set")

@@ -255,3 +255,16 @@ async def test_a_message_says_how_long_it_is_still_good_and_is_left_out_when_it_
     message = await back.expect(p.Publish)
     assert (message.payload, message.properties.message_expiry) == (b"long", 50)
     await back.ping()
+
+
+async def test_what_has_ended_is_not_held_on_to(served: Served, version: int) -> None:
+    for number in range(20):
+        client = await served.device("lamp", f"c{number}", version, keep_alive=3_600, **KEPT)
+        await client.subscribe("lamp/+/set")
+        await client.close()
+        await served.application.until(("disconnected", "lamp", f"c{number}", "closed"))
+    assert served.listener.sessions() == 4
+    await served.until_open(0)
+    assert served.listener.awaited() <= 4  # nothing but the ends of those sessions
+    served.listener.close_device("lamp")
+    assert (served.listener.sessions(), served.listener.awaited()) == (0, 0)

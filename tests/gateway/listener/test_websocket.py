@@ -168,3 +168,14 @@ async def test_a_handshake_that_never_ends_is_closed_after_five_seconds(served: 
 async def test_pings_are_answered(client: WebClient) -> None:
     async with asyncio.timeout(10):
         await (await client.socket.ping(b"are you there"))
+
+
+async def test_a_flood_of_tiny_frames_leaves_the_loop_to_others(served: Served, client: WebClient) -> None:
+    await client.send(raw.connect(version=client.version))
+    await client.next()
+    empty = b"\x82\x80\x00\x00\x00\x00"  # a binary message of no bytes, masked
+    client.socket.transport.write(empty * 20_000)
+    other = await served.device("bell", "other", client.version)
+    await other.ping()
+    await client.send(p.PingReq())
+    assert await client.next() == p.PingResp()
