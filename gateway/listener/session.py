@@ -84,6 +84,7 @@ class Session:
     """One client's session, keyed by (device, client id). It outlives connections when `expiry_seconds` is not 0."""
 
     __slots__ = (
+        "_again",
         "_inflight",
         "_next_id",
         "_queue",
@@ -115,6 +116,7 @@ class Session:
         self.received: dict[int, Decision] | None = None  # QoS 2 ids that the client has not released
         self.dropped = 0
         self._inflight: dict[int, Message] | None = None
+        self._again: deque[int] | None = None  # ids of `_inflight` that this connection has not been sent yet
         self._queue: deque[Message] | None = None
         self._queue_bytes = 0
         self._next_id = 1
@@ -125,14 +127,8 @@ class Session:
         self.link = link
         self.ends_at = None
         self._window = min(receive_maximum, self.limits.window)
-        again = list(self._inflight.items()) if self._inflight else []
-        # A client may have come back with a smaller receive maximum than it left with.
-        for packet_id, message in again[: self._window]:
-            if not link.send_publish(_publish(message, packet_id, now, dup=True)):
-                self._forget(packet_id)
-        for packet_id, message in reversed(again[self._window :]):
-            self._forget(packet_id)
-            self._enqueue(message, front=True)
+        # A client may have come back with a smaller receive maximum than it left with: these, too, wait for room.
+        self._again = deque(self._inflight) if self._inflight else None
         self._pump(now)
 
     def detach(self) -> None:
@@ -146,7 +142,7 @@ class Session:
             return self._count(Delivery.SENT if sent else Delivery.DROPPED)
         if self.link is None and self.expiry_seconds == 0:
             return Delivery.DROPPED
-        if self.link is not None and not self._queue and self._room():
+        if self.link is not None and not self._queue and not self._again and self._room():
             return self._count(Delivery.SENT if self._send(message, now) else Delivery.DROPPED)
         if not self._enqueue(message):
             return self._count(Delivery.DROPPED)
@@ -169,7 +165,7 @@ class Session:
         return len(self._queue or ())
 
     def _room(self) -> bool:
-        return len(self._inflight or ()) < self._window
+        return len(self._inflight or ()) - len(self._again or ()) < self._window
 
     def _send(self, message: Message, now: float) -> bool:
         packet_id = self._fresh_id()
@@ -183,6 +179,11 @@ class Session:
         return False
 
     def _pump(self, now: float) -> None:
+        while self._again and self._inflight and self.link is not None and self._room():
+            packet_id = self._again.popleft()
+            if not self.link.send_publish(_publish(self._inflight[packet_id], packet_id, now, dup=True)):
+                self._forget(packet_id)
+        self._again = self._again or None
         while self._queue and self.link is not None and self._room():
             message = self._queue.popleft()
             self._queue_bytes -= len(message.payload)
@@ -193,17 +194,14 @@ class Session:
         if not self._queue:
             self._queue = None
 
-    def _enqueue(self, message: Message, *, front: bool = False) -> bool:
+    def _enqueue(self, message: Message) -> bool:
         if self._queue is None:
             self._queue = deque()
         full = len(self._queue) >= self.limits.queue_messages
-        if not front and (full or self._queue_bytes + len(message.payload) > self.limits.queue_bytes):
+        if full or self._queue_bytes + len(message.payload) > self.limits.queue_bytes:
             return False
         self._queue_bytes += len(message.payload)
-        if front:
-            self._queue.appendleft(message)
-        else:
-            self._queue.append(message)
+        self._queue.append(message)
         return True
 
     def _forget(self, packet_id: int) -> None:
@@ -211,6 +209,8 @@ class Session:
             self._inflight.pop(packet_id, None)
             if not self._inflight:
                 self._inflight = None
+        if self._again and packet_id in self._again:
+            self._again.remove(packet_id)
 
     def _fresh_id(self) -> int:
         # The window is far smaller than the ids are many.

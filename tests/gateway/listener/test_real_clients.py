@@ -129,5 +129,5 @@ async def _run(*command: str) -> asyncio.subprocess.Process:
 async def _until_subscribed(served: Served) -> None:
     async with asyncio.timeout(15):
         # Another process's SUBSCRIBE gives no event to wait for.
-        while not any(one.subscriptions for one in served.listener.connections()):  # noqa: ASYNC110
+        while not any(one.subscriptions for one in served.listener.connections()):
             await asyncio.sleep(0.01)
