@@ -92,7 +92,8 @@ async def start(actor: Actor, new: NewRun) -> bool:
         depth=new.depth,
     )
     ready = Ready(at=actor.owe(new.run, "-"), nonce=actor.source.nonce(), event=1)
-    won, _ = await actor.create_after([names.open_since(new.run, 1), ready], value)
+    # `ready` first: whoever finds it, and no run, clears `open` away.
+    won, _ = await actor.create_after([ready, names.open_since(new.run, 1)], value)
     if won:
         actor.note(EngineEvent(action="run.created", workflow=new.definition.name, run=new.run, by=new.by))
     return won
@@ -263,7 +264,7 @@ async def _move(
         event = decide(state)
         seq = state.seq + 1
         ready = Ready(at=names.ready(run, "-", actor.source.nonce()), nonce=actor.source.nonce(), event=seq)
-        index: list[str | Ready] = [names.open_since(run, seq), ready] if reopen else [ready]
+        index: list[str | Ready] = [ready, names.open_since(run, seq)] if reopen else [ready]
         driver = Driver(actor, state, "", since)
         try:
             await driver.append(event, index=index)

@@ -137,7 +137,8 @@ class Sweep:
         state = await runs.load(self.actor, run)
         if state is None or state.seq < seq:
             if await self._is_old(record):
-                await self.actor.store.delete([record.key])
+                # Its maker died before the event: nothing has been open since then.
+                await self.actor.store.delete([names.open_since(run, seq), record.key])
             return
         await finish_ready(self.actor, state, seq, record.key, self.go_on)
 
