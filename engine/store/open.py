@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from engine.errors import BadInput
 from engine.store.base import Store
 
-_FORMS = "`sqlite:///absolute/path`, a path, or `memory:`"
+_FORMS: Final = "`sqlite:///absolute/path`, a path, `postgresql://…`, or `memory:`"
+_POSTGRES: Final = frozenset({"postgresql", "postgres"})
+SCHEMES: Final = frozenset({"sqlite", "memory"}) | _POSTGRES
 
 
 def open_store(url: str) -> Store:
-    """Open the store that `url` names: `sqlite:///absolute/path`, a plain path to a file, or `memory:`.
+    """Open the store that `url` names.
 
-    Raises `BadInput` for a URL that names none, and what the backend raises when it cannot be opened
-    (`StoreUnavailable`, `StoreDamaged`, `FormatTooNew`).
+    `sqlite:///absolute/path` or a plain path to a file; `postgresql://USER:PASSWORD@HOST:PORT/DATABASE?pool=6`, which
+    connects at the first call; `memory:`.
+
+    Raises `BadInput` for a URL that names none or whose driver is not installed, and what the backend raises when it
+    cannot be opened (`StoreUnavailable`, `StoreDamaged`, `FormatTooNew`; those over a network only at the first call).
     """
     scheme, colon, rest = url.partition(":")
     if not colon or "/" in scheme:
@@ -32,6 +40,8 @@ def open_store(url: str) -> Store:
             if parts.netloc or parts.query or parts.fragment or not path.is_absolute():
                 raise BadInput(f"the store {url} cannot be opened: it has no absolute path", hint=f"use {_FORMS}")
             return _sqlite(path, url)
+        case _ if scheme in _POSTGRES:
+            return _postgres(url)
         case _:
             # The rest may hold a password.
             raise BadInput(f"a store of kind {scheme} is not known", hint=f"use {_FORMS}")
@@ -49,3 +59,23 @@ def _sqlite(path: Path, url: str) -> Store:
     if not url:
         raise BadInput("a store has no name", hint=f"use {_FORMS}")
     return SqliteStore(path)
+
+
+def _postgres(url: str) -> Store:
+    with _driver("asyncpg", "postgres"):
+        from engine.store.postgres import PostgresStore, parse  # noqa: PLC0415 - only the chosen backend is loaded
+
+    return PostgresStore(parse(url))
+
+
+@contextmanager
+def _driver(module: str, extra: str) -> Iterator[None]:
+    """Say which extra to install when a backend's driver is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != module:
+            raise
+        raise BadInput(
+            f"this kind of store needs {module}, which is not installed", hint=f"pip install 'wayside[{extra}]'"
+        ) from None

@@ -10,6 +10,7 @@ from pathlib import Path
 from engine.store.base import Store
 from engine.store.memory import MemoryStore, RunningClock
 from engine.store.open import open_store
+from tests.support.postgres import database, shared_server
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,18 @@ async def memory(directory: Path) -> AsyncIterator[Backend]:
 
 @asynccontextmanager
 async def sqlite(directory: Path) -> AsyncIterator[Backend]:
-    url = f"sqlite://{directory / 'records.db'}"
+    async with _by_url(f"sqlite://{directory / 'records.db'}") as backend:
+        yield backend
+
+
+@asynccontextmanager
+async def postgres(directory: Path) -> AsyncIterator[Backend]:
+    async with database(shared_server()) as url, _by_url(url) as backend:
+        yield backend
+
+
+@asynccontextmanager
+async def _by_url(url: str) -> AsyncIterator[Backend]:
     async with AsyncExitStack() as stack:
 
         async def another() -> Store:
@@ -47,5 +59,9 @@ async def sqlite(directory: Path) -> AsyncIterator[Backend]:
         yield Backend(await another(), another, url)
 
 
-BACKENDS: dict[str, Callable[[Path], AbstractAsyncContextManager[Backend]]] = {"memory": memory, "sqlite": sqlite}
+BACKENDS: dict[str, Callable[[Path], AbstractAsyncContextManager[Backend]]] = {
+    "memory": memory,
+    "sqlite": sqlite,
+    "postgres": postgres,
+}
 IN_ONE_PROCESS = {"memory"}

@@ -148,5 +148,5 @@ async def gone(pids: list[int]) -> None:
             return False
 
     async with asyncio.timeout(10):
-        while any(running(pid) for pid in pids):  # noqa: ASYNC110 - a process that is not ours tells nobody of its end
+        while any(running(pid) for pid in pids):
             await asyncio.sleep(0.01)

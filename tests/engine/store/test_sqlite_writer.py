@@ -115,7 +115,7 @@ async def test_a_caller_that_gave_up_before_its_transaction_began_has_stored_not
     store = open_sqlite()
     shell.execute("BEGIN IMMEDIATE")
     first = asyncio.create_task(store.create("first", b""))
-    while not store._writer._queue.empty() or not store._waiting:  # noqa: ASYNC110 - the thread has no event to await
+    while not store._writer._queue.empty() or not store._waiting:
         await asyncio.sleep(0)
     gone, stays = asyncio.create_task(store.create("gone", b"")), asyncio.create_task(store.create("stays", b""))
     await asyncio.sleep(0)
