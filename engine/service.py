@@ -27,6 +27,7 @@ from engine.store.base import Store
 from engine.sweep import Sweep
 from engine.turns import Turns
 from engine.waits import settle_registered
+from engine.workflows.definition import Definition
 from engine.workflows.loading import Catalog
 
 _PAUSE_SECONDS = 1.0
@@ -329,6 +330,10 @@ class Engine:
     async def run(self, run: str) -> dict[str, Any]:
         """Show a run; raises `NotFound`."""
         return await inquiries.run(self.actor(), run)
+
+    async def definition_of(self, run: str) -> Definition:
+        """Give the definition that a run started with; raises `NotFound`."""
+        return (await inquiries.known(self.actor(), run)).definition
 
     async def runs(
         self, *, workflow: str | None = None, status: str | None = None, after: str | None = None, limit: int = 50

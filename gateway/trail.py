@@ -197,6 +197,21 @@ async def retain(store: Store, days: int) -> int:
     return deleted
 
 
+def days(store: Store) -> AsyncIterator[str]:
+    """Name the days that have events, the first one first."""
+    return _days(store, "")
+
+
+def instances(store: Store, day: str) -> AsyncIterator[str]:
+    """Name the instances that have events on a day."""
+    return _instances(store, day)
+
+
+def entry_of(record: Record) -> Found:
+    """Read a record of the audit log, damaged or not."""
+    return _entry(record)
+
+
 async def _days(store: Store, first: str) -> AsyncIterator[str]:
     after = names.AUDIT + first
     while page := await store.list(names.AUDIT, after=after, limit=1):
