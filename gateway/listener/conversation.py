@@ -5,12 +5,10 @@ No sockets, no tasks, no clock of its own. It reaches the outside through a `Wir
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from enum import Enum, auto
 from typing import Final
 
-from engine.limits import NAME_PATTERN
 from gateway.listener import handshake as shake
 from gateway.listener.aliases import IncomingAliases, OutgoingAliases
 from gateway.listener.codec import MQTT_5, NO_PROPERTIES, Packet, PacketError, Properties, Reason
@@ -23,7 +21,6 @@ from gateway.listener.port import Admitted, Denied, EndReason, Published, Refusa
 from gateway.listener.session import Decision, Session, Subscription
 from gateway.listener.wire import Surroundings, Wire
 
-_DEVICE: Final = re.compile(NAME_PATTERN)
 _FAILURE: Final = 0x80
 
 
@@ -115,7 +112,7 @@ class Conversation:
         connect, terms, around = self._connect, self.terms, self._around
         if self.phase is not Phase.AUTHENTICATING or connect is None or terms is None:
             return
-        if _DEVICE.fullmatch(who.device) is None:
+        if not shake.is_device_name(who.device):
             self.denied(Denied("unavailable"))
             return
         sessions, now = around.sessions, around.monotonic()
@@ -252,8 +249,10 @@ class Conversation:
             case p.PubComp():
                 pass
             case p.Subscribe():
-                reasons = tuple(self._subscribe(one, packet, session) for one in packet.filters)
-                self._send(p.SubAck(packet.packet_id, reasons))
+                asked = self._around.limits.filters_in_a_packet
+                reasons = [self._subscribe(one, packet, session) for one in packet.filters[:asked]]
+                reasons += [Reason.QUOTA_EXCEEDED] * (len(packet.filters) - len(reasons))
+                self._send(p.SubAck(packet.packet_id, tuple(reasons)))
             case p.Unsubscribe():
                 gone = (self._around.sessions.unsubscribe(session, one) for one in packet.filters)
                 codes = tuple(Reason.SUCCESS if one else Reason.NO_SUBSCRIPTION_EXISTED for one in gone)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
+from engine.limits import NAME_PATTERN
 from gateway.listener.codec import MQTT_5, NO_PROPERTIES, Properties, Reason
 from gateway.listener.codec.packets import ConnAck, Connect
 from gateway.listener.limits import ListenerLimits
@@ -28,6 +30,7 @@ REFUSALS: Final[dict[RefusalReason, tuple[Reason, str]]] = {
     "device_sessions": (Reason.QUOTA_EXCEEDED, "too many persistent sessions of this device"),
     "sessions": (Reason.SERVER_BUSY, "too many sessions"),
 }
+_DEVICE: Final = re.compile(NAME_PATTERN)
 _UNLIMITED: Final = 65_535  # receive maximum of a client that names none (3.1.2.11.3)
 
 
@@ -100,6 +103,11 @@ def refused(reason: Reason, text: str = "") -> ConnAck:
     return ConnAck(
         session_present=False, reason=reason, properties=Properties(reason_string=text) if text else NO_PROPERTIES
     )
+
+
+def is_device_name(name: str) -> bool:
+    """Check an authenticated device's name once more: it goes into topics, where a wildcard would widen it."""
+    return _DEVICE.fullmatch(name) is not None
 
 
 def _is_control(character: str) -> bool:

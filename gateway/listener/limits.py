@@ -34,6 +34,7 @@ class ListenerLimits:
     queue_messages: int = 100
     queue_bytes: int = 262_144
     subscriptions: int = 100
+    filters_in_a_packet: int = 256  # a SUBSCRIBE of 64 KiB has room for 16,000, each a question to the application
     filter_levels: int = 32
     session_seconds: int = 86_400
     max_sessions: int = 50_000

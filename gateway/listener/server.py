@@ -19,7 +19,6 @@ from gateway.listener.port import Admitted, Application, Denied, EndReason, Refu
 from gateway.listener.rates import TokenBucket
 from gateway.listener.session import Decision, Session
 from gateway.listener.sessions import Sessions
-from gateway.listener.websocket import WebSocketConnection
 from gateway.listener.wheel import Wheel
 from gateway.listener.wire import Surroundings
 
@@ -86,6 +85,9 @@ class Listener:
 
     async def start_websocket(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
         """Serve MQTT over WebSocket on the path `/mqtt`; else as `start_tcp`."""
+        # Imported by whoever wants it: a start without it is quicker.
+        from gateway.listener.websocket import WebSocketConnection  # noqa: PLC0415
+
         name = "ws" if tls is None else "wss"
         return await self._start(lambda: WebSocketConnection(self, name), host, port, tls)
 

@@ -9,6 +9,7 @@ import pytest
 
 from gateway.listener.codec import MQTT_3_1_1, MQTT_5, NO_PROPERTIES, Reason, encode
 from gateway.listener.codec import packets as p
+from gateway.listener.port import Admitted
 from tests.gateway.listener.client import connect, signal
 from tests.gateway.listener.conftest import Served
 
@@ -300,6 +301,20 @@ async def test_two_hundred_subscriptions_are_too_many(served: Served, version: i
     reasons = (await client.expect(p.SubAck)).reasons
     refused = Reason.QUOTA_EXCEEDED if version == MQTT_5 else 0x80
     assert reasons == (1,) * 100 + (refused,) * 100
+
+
+async def test_a_subscribe_of_thousands_of_filters_asks_the_application_for_a_few(served: Served, version: int) -> None:
+    asked: list[str] = []
+
+    def may_subscribe(who: Admitted, topic_filter: str) -> bool:
+        asked.append(topic_filter)
+        return False
+
+    served.application.may_subscribe = may_subscribe  # type: ignore[method-assign]
+    client = await served.device(version=version)
+    client.send(p.Subscribe(1, (p.Filter("x", 1),) * 10_000))
+    assert len((await client.expect(p.SubAck)).reasons) == 10_000
+    assert len(asked) == 256
 
 
 async def test_overlapping_filters_deliver_once(served: Served, version: int) -> None:
