@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from engine.errors import BadInput, NotFound, WaysideError
 from gateway.cli.invocation import Invocation, current
+from gateway.light import without
 
-if TYPE_CHECKING:
+# click and rich are for a command line of httpx's own.
+with without("click", "rich"):
     import httpx
 
+if TYPE_CHECKING:
     from gateway.settings import Settings
 
 TIMEOUT_SECONDS: Final = 30.0
@@ -83,8 +86,6 @@ class Client:
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         """Make one request; raises `Refused` for every answer that is not 2xx."""
-        import httpx
-
         given = {name: str(value) for name, value in (query or {}).items() if value is not None}
         content = raw if raw is not None else (json.dumps(body).encode() if body is not None else None)
         head = {"Content-Type": "application/json"} if content is not None else {}
@@ -139,8 +140,6 @@ async def connect(
 
     With `sweeps`, a command that acts by itself does a gateway's work meanwhile: it settles what is due.
     """
-    import httpx
-
     invocation = invocation or current()
     if invocation.server:
         token = invocation.token()
@@ -171,8 +170,6 @@ async def connect(
 
 @contextlib.asynccontextmanager
 async def _composed(settings: Settings, *, sweeps: bool) -> AsyncIterator[Client]:
-    import httpx
-
     from gateway import logs
     from gateway.app import compose
     from gateway.http.app import create_app

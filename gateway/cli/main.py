@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
-from collections.abc import Coroutine, Mapping
-from typing import Any, Final, NoReturn
-
-import typer
+from collections.abc import Coroutine, Sequence
+from typing import Any, NoReturn
 
 from engine.errors import BadInput, WaysideError
 from gateway.cli import invocation, output
-
-app = typer.Typer(
-    name="wayside",
-    epilog=invocation.HELP,
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 
 
 def run() -> NoReturn:
     """Run the command that was typed and end the process with its exit status."""
     try:
         invocation.set_current(invocation.parse(sys.argv[1:]))
-        _register()
-        app(args=list(invocation.current().rest), prog_name="wayside")
+        _call(invocation.current().rest)
     except WaysideError as fault:
         told(fault)
         _leave(2 if isinstance(fault, BadInput) else 1)
@@ -46,6 +32,17 @@ def run() -> NoReturn:
         output.note("  set WAYSIDE_DEBUG=1 and run it again to see where, and please report that")
         _leave(1)
     _leave(0)
+
+
+def _call(arguments: Sequence[str]) -> None:
+    if arguments[:1] == ("serve",):
+        # Not by way of typer: importing that, and what it imports, takes a third of the time to a ready gateway.
+        from gateway.cli import serve
+
+        sys.exit(serve.main(arguments[1:]))
+    from gateway.cli import commands
+
+    commands.call(arguments)
 
 
 def _leave(status: int) -> NoReturn:
@@ -80,34 +77,4 @@ def finish(work: Coroutine[Any, Any, int | None]) -> None:
 
     status = asyncio.run(work)
     if status:
-        raise typer.Exit(status)
-
-
-# Which module holds which command: what a call does not need is not imported, which a gateway's start would feel.
-_COMMANDS: Final[Mapping[str, str]] = {
-    "serve": "serve",
-    "demo": "demo",
-    "workflow": "workflows",
-    "run": "runs",
-    "waits": "signals",
-    "signal": "signals",
-    "device": "devices",
-    "operator": "operators",
-    "login": "operators",
-    "audit": "audit",
-    "simulate": "simulate",
-    "doctor": "doctor",
-}
-
-
-@app.callback()
-def root() -> None:
-    """A gateway through which a device's MQTT message moves a waiting workflow run."""
-
-
-def _register() -> None:
-    """Register the command that is asked for, or all of them where that is not clear."""
-    asked = next((argument for argument in invocation.current().rest if not argument.startswith("-")), "")
-    modules = [_COMMANDS[asked]] if asked in _COMMANDS else list(dict.fromkeys(_COMMANDS.values()))
-    for module in modules:
-        importlib.import_module(f"gateway.cli.{module}").register(app)
+        sys.exit(status)

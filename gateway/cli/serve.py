@@ -2,58 +2,65 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import typer
+from gateway.cli import invocation, output
 
-from gateway.cli import output
-from gateway.cli.invocation import current
+if TYPE_CHECKING:
+    import typer
+
+    from gateway.presence import Presence
 
 
 def register(parent: typer.Typer) -> None:
-    parent.command("serve")(serve)
+    """List the command among the others; `main` is called without typer."""
+    parent.command("serve", help="Run the gateway: the MQTT door, the engine with its sweep, HTTP.")(lambda: None)
 
 
-def serve(
-    *,
-    mqtt: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="the MQTT door [127.0.0.1:1883]")] = None,
-    http: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="the HTTP door [127.0.0.1:8080]")] = None,
-    workflows: Annotated[Path | None, typer.Option(metavar="DIR", help="definitions [DATA/workflows]")] = None,
-    store: Annotated[str | None, typer.Option(metavar="URL", help="the store [sqlite:///DATA/wayside.db]")] = None,
-    log_level: Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error [info]")] = None,
-    log_format: Annotated[str | None, typer.Option(metavar="FORMAT", help="auto, console or json [auto]")] = None,
-    allow_plaintext: Annotated[
-        bool, typer.Option("--allow-plaintext", help="listen beyond this machine without TLS")
-    ] = False,
-) -> None:
-    """Run the gateway: the MQTT door, the engine with its sweep, HTTP. Settings: flag, environment, wayside.toml."""
+def main(arguments: Sequence[str]) -> int:
+    """Run the gateway; return the exit status. Wrong usage ends the process with status 2."""
     import asyncio
 
     from gateway import app
     from gateway.config import load
 
-    invocation = current()
-    loaded = load(
-        {
-            "data": invocation.data,
-            "mqtt": mqtt,
-            "http": http,
-            "workflows": workflows,
-            "store": store,
-            "log.level": log_level,
-            "log.format": log_format,
-            "allow_plaintext": True if allow_plaintext else None,
-        },
-        config=invocation.config,
-    )
+    shared = invocation.current()
+    given = vars(_parser().parse_args(arguments))
+    loaded = load({"data": shared.data, **{name: given[name] for name in given}}, config=shared.config)
 
-    def ready(presence: app.Presence) -> None:
-        if invocation.json:
+    def ready(presence: Presence) -> None:
+        if shared.json:
             output.emit({"ready": True, "instance": presence.instance, "mqtt": presence.mqtt, "http": presence.http})
         else:
-            output.line(
-                f"ready: MQTT on {presence.mqtt}, HTTP on http://{presence.http}, data in {loaded.settings.data}"
-            )
+            data = loaded.settings.data
+            output.line(f"ready: MQTT on {presence.mqtt}, HTTP on http://{presence.http}, data in {data}")
 
-    raise typer.Exit(asyncio.run(app.serve(loaded, ready=ready)))
+    return asyncio.run(app.serve(loaded, ready=ready))
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Make the parser; each option's destination is the setting that it gives."""
+    parser = argparse.ArgumentParser(
+        prog="wayside serve",
+        description="Run the gateway: the MQTT door, the engine with its sweep, HTTP. A line says when it is ready; "
+        "SIGTERM stops it in order, SIGHUP has it read its definitions again.",
+        epilog=f"Settings come from flags, the environment (WAYSIDE_MQTT, WAYSIDE_ENGINE__RETENTION, ...) and "
+        f"wayside.toml in the data directory, in that order. {invocation.HELP}",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--mqtt", metavar="HOST:PORT", help="the MQTT door (127.0.0.1:1883)")
+    add("--http", metavar="HOST:PORT", help="the HTTP door (127.0.0.1:8080)")
+    add("--workflows", metavar="DIR", help="the definitions (workflows in the data directory)")
+    add("--store", metavar="URL", help="the store (wayside.db in the data directory)")
+    add("--log-level", dest="log.level", metavar="LEVEL", help="debug, info, warning or error (info)")
+    add("--log-format", dest="log.format", metavar="FORMAT", help="auto, console or json (auto)")
+    add(
+        "--allow-plaintext",
+        action="store_const",
+        const=True,
+        help="listen beyond this machine without TLS: tokens and signals can then be read on the way",
+    )
+    return parser
