@@ -31,10 +31,15 @@ class Follower:
         self._store = store
         self._after: str | None = None
 
-    async def start(self) -> None:
-        """Begin behind what is there: commands from before this instance's start are not sent again."""
+    async def start(self) -> int:
+        """Begin behind what is there and return its number: commands from before are not sent again."""
         last = await self._store.last(names.OUTBOX)
         self._after = last.key if last is not None else names.OUTBOX
+        return names.number_of(last.key) if last is not None else 0
+
+    def start_after(self, number: int) -> None:
+        """Begin behind command `number`, as one who takes over from another follower."""
+        self._after = names.outbox(number) if number else names.OUTBOX
 
     async def read(self) -> list[Stored[Command]]:
         """Read what was appended since the last call; commands that cannot be read are passed over."""

@@ -24,7 +24,7 @@ from engine.service import Engine, EngineSettings
 from engine.store.base import Record
 from engine.store.open import open_store
 from engine.workflows.loading import Catalog, Change
-from gateway import data, logs
+from gateway import data, logs, tls
 from gateway.audit import Audit
 from gateway.auth import Authority
 from gateway.config import Loaded
@@ -34,14 +34,17 @@ from gateway.limits import DeviceLimits, Rates
 from gateway.listener.limits import ListenerLimits
 from gateway.listener.server import Listener
 from gateway.live import Live
+from gateway.maps import Maps
 from gateway.mqtt_door import MqttDoor
+from gateway.opening import More, open_more, open_mqtt
 from gateway.outbox import Outbox
 from gateway.presence import Presence, announce
 from gateway.services import Services
 from gateway.sessions import Sessions
-from gateway.settings import Address, LimitsTable, Settings
+from gateway.settings import LimitsTable, Settings
 
 if TYPE_CHECKING:
+    from gateway.bridge.service import Bridge
     from gateway.http.server import Server
 
 CATALOG_SECONDS: Final = 1.0
@@ -203,7 +206,10 @@ class _Gateway:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._settings = services.settings
-        door = MqttDoor(services.deliver, services.authority, services.limits, services.audit, services.source)
+        self._maps = Maps(self._settings.map)
+        door = MqttDoor(
+            services.deliver, services.authority, services.limits, services.audit, services.source, maps=self._maps
+        )
         table = self._settings.listener
         limits = ListenerLimits(
             max_connections=table.max_connections,
@@ -217,6 +223,9 @@ class _Gateway:
         services.connected = self._listener.connections
         self._stop = asyncio.Event()
         self._listening = False
+        self._tls = tls.contexts(self._settings)
+        self._more = More({}, None)
+        self._bridge: Bridge | None = None
 
     async def run(self, ready: Callable[[Presence], None]) -> None:
         """Open the doors, MQTT last, and close them again when a signal says so."""
@@ -232,53 +241,74 @@ class _Gateway:
                     group.create_task(services.live.follow(), name="live"),
                     group.create_task(self._follow_catalog(), name="catalog"),
                 ]
+                if self._settings.bridge.url is not None:
+                    self._bridge = self._make_bridge()
+                    following.append(group.create_task(self._bridge.run(), name="bridge"))
                 presence = await self._open_mqtt(bound_to(http))
                 with announce(self._settings.data, presence):
                     ready(presence)
                     # Who calls by HTTP is connected already, and waits for this at most; devices do not have to.
-                    server = await asyncio.to_thread(self._http_server)
-                    group.create_task(server.serve([http]), name="http")
+                    servers = await asyncio.to_thread(self._http_servers)
+                    for server, door in zip(servers, (http, self._more.https), strict=False):
+                        group.create_task(server.serve([door] if door else None), name="http")
                     _settle_memory()
                     await self._stop.wait()
-                await self._close_doors(server)
+                await self._close_doors(servers)
                 for task in following:
                     task.cancel()
         finally:
             http.close()
+            if self._bridge is not None:
+                await self._bridge.close()
 
     async def _open_mqtt(self, http: str) -> Presence:
         """Open the last door: a device that gets in finds everything behind it at work."""
-        address = self._settings.mqtt
-        try:
-            host, port = await self._listener.start_tcp(address.host, address.port)
-        except OSError as fault:
-            raise BadInput(
-                f"MQTT cannot listen on {address} ({fault.strerror})",
-                hint="another program may have the port: choose one with --mqtt HOST:PORT (port 0 takes a free one)",
-            ) from None
+        mqtt = await open_mqtt(self._listener, "mqtt", self._settings.mqtt)
+        self._more = await open_more(self._listener, self._settings, self._tls)
         self._listening = True
-        mqtt = str(Address(host, port))
-        self._services.doors.update(mqtt=mqtt, http=http)
-        return Presence(instance=self._services.engine.instance, pid=os.getpid(), mqtt=mqtt, http=http)
+        self._services.doors.update(mqtt=mqtt, http=http, **self._more.doors)
+        instance = self._services.engine.instance
+        return Presence(instance=instance, pid=os.getpid(), mqtt=mqtt, http=http, more=self._more.doors)
 
-    async def _close_doors(self, server: Server) -> None:
+    async def _close_doors(self, servers: list[Server]) -> None:
         """Take nothing more, and finish what is in flight."""
         _log.info("stopping")
         self._listening = False
         self._services.stopping.set()
-        server.stop()
-        await self._listener.stop(self._settings.engine.stop_grace)
+        for server in servers:
+            server.stop()
+        grace = self._settings.engine.stop_grace
+        if self._bridge is not None:
+            await asyncio.gather(self._listener.stop(grace), self._bridge.stop(grace))
+        else:
+            await self._listener.stop(grace)
         self._services.deliver.stop()
 
-    def _http_server(self) -> Server:
-        """Make the HTTP door's server: importing it takes as long as the rest of a start."""
+    def _make_bridge(self) -> Bridge:
+        """Make the door to a broker: imported only where there is one."""
+        from gateway.bridge.make import make_bridge  # noqa: PLC0415
+
+        bridge = make_bridge(self._services, self._maps)
+        assert bridge is not None
+        return bridge
+
+    def _http_servers(self) -> list[Server]:
+        """Make the HTTP door's server, and the one over TLS: importing them takes as long as the rest of a start."""
         from gateway.http.app import create_app  # noqa: PLC0415
         from gateway.http.front import Front  # noqa: PLC0415
         from gateway.http.server import Server  # noqa: PLC0415
+        from gateway.proxies import Proxies  # noqa: PLC0415
 
-        app = create_app(self._services)
-        front = Front(app, hosts=self._settings.http_hosts, not_ready=self._not_ready)
-        return Server(front, grace_seconds=self._settings.engine.stop_grace)
+        app, settings, grace = create_app(self._services), self._settings, self._settings.engine.stop_grace
+        certified = tls.names(self._tls) if self._tls is not None else ()
+        front = Front(app, hosts=(*settings.http_hosts, *certified), not_ready=self._not_ready)
+        only = not (settings.http.loopback or settings.allow_plaintext)
+        plain = Proxies(front, settings.proxies, only=only) if settings.trusted_proxies else front
+        servers = [Server(plain, grace_seconds=grace)]
+        if self._tls is not None and self._more.https is not None:
+            encrypted = Proxies(front, settings.proxies) if settings.trusted_proxies else front
+            servers.append(Server(encrypted, grace_seconds=grace, tls=self._tls.http))
+        return servers
 
     async def _follow_catalog(self) -> None:
         """Take up edits of definitions: a few microseconds a second while there are none."""
@@ -292,6 +322,8 @@ class _Gateway:
     async def _not_ready(self) -> list[str]:
         """Name what is missing for taking signals: the listener, the store, a sweep on time."""
         missing = [] if self._listening else ["listener"]
+        if self._bridge is not None and not self._bridge.ready:
+            missing.append("bridge")
         engine = self._services.engine
         try:
             await asyncio.wait_for(engine.store.now(), STORE_PATIENCE_SECONDS)
@@ -317,6 +349,12 @@ class _Gateway:
         self._stop.set()
 
     def _reload(self) -> None:
+        if self._tls is not None:
+            try:
+                self._tls.reload()
+                _log.info("certificate reread")
+            except BadInput as fault:
+                _log.error("the certificate that is in force stays", reason=fault.message)
         _tell(self._services.engine.catalog.reload())
         _log.info("definitions reread; settings of the file take a restart")
 

@@ -22,10 +22,12 @@ PREFIX: Final = "WAYSIDE_"
 FILE_NAME: Final = "wayside.toml"
 # Variables of the command line and of the file's own place; they are no settings of the gateway.
 CLIENT_VARIABLES: Final = frozenset(
-    PREFIX + name for name in ("SERVER", "TOKEN", "TOKEN_FILE", "CONFIG", "DEBUG", "PYTHON")
+    PREFIX + name for name in ("SERVER", "TOKEN", "TOKEN_FILE", "CA", "CONFIG", "DEBUG", "PYTHON")
 )
-SECRETS: Final[frozenset[SettingPath]] = frozenset({("store",)})
+SECRETS: Final[frozenset[SettingPath]] = frozenset({("store",), ("bridge", "url"), ("bridge", "auth_secret")})
 _DEFAULT: Final = "default"
+# Each door without TLS, and the one with.
+_PLAIN: Final = {"mqtt": "mqtts", "mqtt_ws": "mqtt_wss", "http": "https"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +165,48 @@ def _check(layers: Sequence[Value], problems: list[str]) -> Settings | None:
             parsed[path] = parse(path, value.value)
         except ValueError as fault:
             problems.append(f"{value.origin}: {'.'.join(path)}: {fault}")
-    if not parsed.get(("allow_plaintext",), False):
-        for name in ("mqtt", "http"):
-            address = parsed.get((name,))
-            if isinstance(address, Address) and not address.loopback:
-                problems.append(
-                    f"{in_force[name,].origin}: {name}: {address} can be reached from other machines, and without TLS "
-                    "anybody on the way reads tokens and signals; use 127.0.0.1, or say allow_plaintext = true "
-                    "(--allow-plaintext)"
-                )
-    return None if problems else build(parsed)
+    _check_doors(in_force, parsed, problems)
+    if problems:
+        return None
+    settings = build(parsed)
+    _check_tls(in_force, settings, problems)
+    return None if problems else settings
+
+
+def _check_doors(
+    in_force: Mapping[SettingPath, Value], parsed: Mapping[SettingPath, object], problems: list[str]
+) -> None:
+    """Refuse a door without TLS that other machines can reach, unless somebody said that this is meant."""
+    if parsed.get(("allow_plaintext",), False):
+        return
+    for name, encrypted in _PLAIN.items():
+        address = parsed.get((name,))
+        if not isinstance(address, Address) or address.loopback:
+            continue
+        if name == "http" and parsed.get(("trusted_proxies",)):
+            continue  # it answers the proxies alone
+        proxies = ", name the reverse proxy in trusted_proxies" if name == "http" else ""
+        problems.append(
+            f"{in_force[name,].origin}: {name}: {address} can be reached from other machines, and without TLS "
+            f"anybody on the way reads tokens and signals; use {encrypted} (`wayside tls init` makes certificates)"
+            f"{proxies}, stay on 127.0.0.1, or say allow_plaintext = true (--allow-plaintext)"
+        )
+
+
+def _check_tls(in_force: Mapping[SettingPath, Value], settings: Settings, problems: list[str]) -> None:
+    """See to it that a door with TLS has its files."""
+    doors = [name for name in _PLAIN.values() if getattr(settings, name) is not None]
+    if not doors:
+        return
+    files = settings.tls_files
+    for name, file in (("certificate", files.certificate), ("key", files.key), ("client_ca", files.client_ca)):
+        if file is None or file.is_file():
+            continue
+        value = in_force.get(("tls", name)) or in_force[doors[0],]
+        what = "the clients' authority" if name == "client_ca" else f"the {name}"
+        problems.append(
+            f"{value.origin}: {doors[0]}: {what} {file} is not there; `wayside tls init` makes it, or [tls] {name} "
+            "names another"
+        )
+    if settings.tls.client_required and files.client_ca is None:
+        problems.append(f"{in_force['tls', 'client_required'].origin}: tls.client_required: there is no tls.client_ca")

@@ -14,7 +14,7 @@ from devices.registry import Registry
 from engine.clock import Source
 from gateway import audit as log
 from gateway.answers import TITLES, BadTopic, RateLimited, Stopping, Words, mqtt_payload, mqtt_reason, say
-from gateway.auth import Authority, Principal, Rejected
+from gateway.auth import CERTIFICATE, Authority, Principal, Rejected
 from gateway.deliver import Deliver, Delivered, Origin
 from gateway.limits import Allowed, DeviceLimits, Limited, Seldom
 from gateway.listener.port import (
@@ -27,6 +27,7 @@ from gateway.listener.port import (
     Reply,
     Unavailable,
 )
+from gateway.maps import Mapped, Maps
 from gateway.topics import (
     OffMap,
     RunTopic,
@@ -73,8 +74,10 @@ class MqttDoor:
         source: Source,
         *,
         door: log.Door = "mqtt",
+        maps: Maps | None = None,
     ) -> None:
         self._door = door
+        self._maps = maps or Maps()
         self._deliver = deliver
         self._authority = authority
         self._limits = limits
@@ -96,12 +99,18 @@ class MqttDoor:
         *,
         username: str | None,
         password: bytes | None,
-        certificate_names: tuple[str, ...],  # noqa: ARG002 - a seam: certificates come with TLS
+        certificate_names: tuple[str, ...],
         client_id: str,  # noqa: ARG002 - carries no authority
         address: str,
     ) -> Admitted | Denied:
-        """Authenticate a device; bans and rates count only against one that has proved who it is."""
-        who = await self._authority.device(username, password, address=address)
+        """Authenticate a device; bans and rates count only against one that has proved who it is.
+
+        A token counts if one is given, else the certificate.
+        """
+        if certificate_names and not password:
+            who = await self._authority.certificate(certificate_names, username, address=address)
+        else:
+            who = await self._authority.device(username, password, address=address)
         if isinstance(who, Rejected):
             self._login_refused(who.reason, who.name, address)
             # Too many failures are failures still: who mends the token is to see that it was the token.
@@ -189,7 +198,22 @@ class MqttDoor:
                 self._authority.saw("device", who.device)
                 return Handled()
             case OffMap():
+                if tried := list(self._maps.tried(message.topic, message.payload, via=who.device)):
+                    return await self._map([it.mapped for it in tried if it.mapped is not None], origin)
                 return self._answer_off_map(who, about, message, address)
+
+    async def _map(self, mapped: list[Mapped], origin: Origin) -> Handled:
+        """Deliver what the configuration's maps make of a PUBLISH, as if the mapped devices had sent it."""
+        for it in mapped:
+            device = self._authority.registry.device(it.device)
+            secrets = device.secrets if device is not None else ()
+            principal = Principal("device", it.device, max((secret.since for secret in secrets), default=0))
+            about, message = parse_topic(it.topic, it.device), Published(it.topic, it.payload, 1)
+            assert isinstance(about, SignalTopic)
+            self._handled(
+                Admitted(it.device, principal), about, message, await self._ask(principal, about, message, origin)
+            )
+        return Handled()
 
     async def _ask(
         self, principal: Principal, about: SignalTopic | RunTopic | WaitsTopic, message: Published, origin: Origin
@@ -215,6 +239,10 @@ class MqttDoor:
             self._close(who.device)
         replies = (_reply(who, about, message, delivered.words, delivered.id),) if delivered.answer_it else ()
         return _acknowledge(delivered.words, replies)
+
+    def refuse(self, who: Admitted, message: Published, hint: str, *, address: str) -> Handled:
+        """Refuse a PUBLISH for its form, which `hint` tells: answered at most once a minute."""
+        return self._answer_off_map(who, OffMap(hint), message, address)
 
     def _answer_off_map(self, who: Admitted, about: OffMap, message: Published, address: str) -> Handled:
         """Drop a PUBLISH that means nothing here, and say so at most once a minute."""
@@ -256,6 +284,8 @@ class MqttDoor:
             self._close(name)
             return
         live = {secret.since for secret in after.secrets}
+        if live:
+            live.add(CERTIFICATE)
         open_now = self._open.get(name)
         if not live or (open_now is not None and not open_now.secrets <= live):
             self._close(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from ipaddress import ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from engine import limits
+from gateway.bridge.url import parse_url
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _ADDRESS: Final = r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:\[\]/]*)):(?P<port>\d{1,5})"
@@ -65,6 +66,26 @@ def _parse_store(value: object) -> str:
     return value
 
 
+def _parse_broker(value: object) -> str:
+    """Check a broker's URL. It may hold a password: it is never quoted."""
+    parse_url(str(value))
+    return str(value)
+
+
+def _parse_networks(value: object) -> tuple[str, ...]:
+    """Check addresses or networks, given as a list or with commas between them."""
+    texts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple):
+        raise ValueError("a list of addresses or networks, such as 10.0.0.5 or 10.0.0.0/24")  # noqa: TRY004
+    found = tuple(str(text).strip() for text in texts if str(text).strip())
+    for text in found:
+        try:
+            ip_network(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is neither an address nor a network such as 10.0.0.0/24") from None
+    return found
+
+
 def _parse_path(value: object) -> Path:
     return Path(str(value)).expanduser().absolute()
 
@@ -103,6 +124,58 @@ class LimitsTable(_Table, frozen=True, kw_only=True):
     connects_burst: Annotated[int, Meta(ge=1, le=100_000)] = 20
 
 
+class BridgeTable(_Table, frozen=True, kw_only=True):
+    """`[bridge]`: the door to an external broker, open when there is a `url`. It may hold a password.
+
+    `in_flight` bounds what is being decided at once, `max_backlog` how old a message may be that lay in the broker,
+    `share` names a shared subscription in place of one active bridge. `verifiers` are the brokers whose form of each
+    new token is kept beside ours, `auth_secret` is what a broker shows that asks here who may.
+    """
+
+    url: str | None = None
+    client_id: Annotated[str, Meta(pattern=rf"^{limits.NAME_PATTERN}\Z")] = "wayside-bridge"
+    in_flight: Annotated[int, Meta(ge=1, le=60_000)] = 256
+    max_backlog: Annotated[float, Meta(ge=0, le=86_400)] = 30.0
+    session_expiry: Annotated[float, Meta(ge=60, le=4_294_967_294)] = 86_400.0
+    reconnect_max: Annotated[float, Meta(ge=1, le=3_600)] = 60.0
+    short_form: bool = True
+    share: Annotated[str, Meta(pattern=rf"^({limits.NAME_PATTERN})?\Z")] = ""
+    verifiers: tuple[Literal["mosquitto", "nats"], ...] = ()
+    auth_secret: Annotated[str, Meta(pattern=r"^([!-~]{16,256})?\Z")] = ""
+
+
+class MapTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One `[[map]]`: see `gateway.maps`."""
+
+    topic: str
+    device: str
+    signal: str
+    when: str = ""
+    payload: str = ""
+    id: str = ""
+    via: str = ""
+
+
+class TlsFiles(NamedTuple):
+    """The files that TLS is made of."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None
+
+
+class TlsTable(_Table, frozen=True, kw_only=True):
+    """`[tls]`: PEM files for `mqtts`, `mqtt_wss` and `https`; where none is named, those of `wayside tls init`.
+
+    A certificate of `client_ca` whose common name or DNS name is a device's is that device's credential over MQTT.
+    """
+
+    certificate: Path | None = None
+    key: Path | None = None
+    client_ca: Path | None = None
+    client_required: bool = False
+
+
 class LogTable(_Table, frozen=True, kw_only=True):
     """`[log]`: `format` auto is a console on a terminal and JSON lines otherwise."""
 
@@ -118,16 +191,39 @@ class Settings(_Table, frozen=True, kw_only=True):
     store: str | None = None
     mqtt: Address = Address("127.0.0.1", 1883)
     http: Address = Address("127.0.0.1", 8080)
+    mqtts: Address | None = None
+    mqtt_ws: Address | None = None
+    mqtt_wss: Address | None = None
+    https: Address | None = None
     http_hosts: tuple[str, ...] = ()
+    trusted_proxies: tuple[str, ...] = ()
     allow_plaintext: bool = False
     engine: EngineTable = EngineTable()
     listener: ListenerTable = ListenerTable()
     limits: LimitsTable = LimitsTable()
     log: LogTable = LogTable()
+    tls: TlsTable = TlsTable()
+    bridge: BridgeTable = BridgeTable()
+    map: tuple[MapTable, ...] = ()
 
     @property
     def workflow_directory(self) -> Path:
         return self.workflows or self.data / "workflows"
+
+    @property
+    def tls_files(self) -> TlsFiles:
+        """Name the certificate, its key and the devices' authority, whether they are there or not."""
+        made = self.data / "tls"
+        if self.tls.certificate is not None:
+            return TlsFiles(self.tls.certificate, self.tls.key or self.tls.certificate, self.tls.client_ca)
+        own = made / "ca.pem"
+        return TlsFiles(
+            made / "server.pem", made / "server.key", self.tls.client_ca or (own if own.is_file() else None)
+        )
+
+    @property
+    def proxies(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        return tuple(ip_network(text) for text in self.trusted_proxies)
 
     @property
     def store_url(self) -> str:
@@ -141,8 +237,19 @@ _SPECIAL: Final[Mapping[SettingPath, Callable[[object], object]]] = {
     ("store",): _parse_store,
     ("mqtt",): parse_address,
     ("http",): parse_address,
+    ("mqtts",): parse_address,
+    ("mqtt_ws",): parse_address,
+    ("mqtt_wss",): parse_address,
+    ("https",): parse_address,
+    ("trusted_proxies",): _parse_networks,
+    ("tls", "certificate"): _parse_path,
+    ("tls", "key"): _parse_path,
+    ("tls", "client_ca"): _parse_path,
+    ("bridge", "url"): _parse_broker,
 }
-_DURATIONS: Final = frozenset(("engine", name) for name in EngineTable.__struct_fields__)
+_DURATIONS: Final = frozenset(("engine", name) for name in EngineTable.__struct_fields__) | {
+    ("bridge", name) for name in ("max_backlog", "session_expiry", "reconnect_max")
+}
 
 
 @cache

@@ -32,10 +32,12 @@ def main(arguments: Sequence[str]) -> int:
 
     def ready(presence: Presence) -> None:
         if shared.json:
-            output.emit({"ready": True, "instance": presence.instance, "mqtt": presence.mqtt, "http": presence.http})
+            doors = {"mqtt": presence.mqtt, "http": presence.http} | presence.more
+            output.emit({"ready": True, "instance": presence.instance} | doors)
         else:
             data = loaded.settings.data
-            output.line(f"ready: MQTT on {presence.mqtt}, HTTP on http://{presence.http}, data in {data}")
+            more = "".join(f", {name.replace('_', '-')} on {where}" for name, where in presence.more.items())
+            output.line(f"ready: MQTT on {presence.mqtt}, HTTP on http://{presence.http}{more}, data in {data}")
 
     return asyncio.run(app.serve(loaded, ready=ready))
 
@@ -53,6 +55,10 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--mqtt", metavar="HOST:PORT", help="the MQTT door (127.0.0.1:1883)")
     add("--http", metavar="HOST:PORT", help="the HTTP door (127.0.0.1:8080)")
+    add("--mqtts", metavar="HOST:PORT", help="MQTT over TLS, usually port 8883; `wayside tls init` makes certificates")
+    add("--mqtt-ws", dest="mqtt_ws", metavar="HOST:PORT", help="MQTT over WebSocket, path /mqtt")
+    add("--mqtt-wss", dest="mqtt_wss", metavar="HOST:PORT", help="the same over TLS")
+    add("--https", metavar="HOST:PORT", help="HTTP over TLS")
     add("--workflows", metavar="DIR", help="the definitions (workflows in the data directory)")
     add("--store", metavar="URL", help="the store (wayside.db in the data directory)")
     add("--log-level", dest="log.level", metavar="LEVEL", help="debug, info, warning or error (info)")

@@ -57,7 +57,14 @@ class PlainClient:
 
     @classmethod
     async def connect(
-        cls, port: int, user: str, password: str, *, client_id: str, heard: Callable[[str, bytes], None]
+        cls,
+        port: int,
+        user: str,
+        password: str,
+        *,
+        client_id: str,
+        heard: Callable[[str, bytes], None],
+        replies: str = "replies/#",
     ) -> PlainClient:
         """Connect with a clean session and subscribe to the own replies."""
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -68,7 +75,7 @@ class PlainClient:
             kind, answer = await read_packet(reader)
             if kind != CONNACK or answer[1]:
                 raise Refused(answer[1])
-            writer.write(packet(SUBSCRIBE, struct.pack("!H", 1) + text("replies/#") + b"\x01"))
+            writer.write(packet(SUBSCRIBE, struct.pack("!H", 1) + text(replies) + b"\x01"))
             kind, answer = await read_packet(reader)
             if kind != SUBACK or answer[2] > 2:
                 raise Refused(answer[2])

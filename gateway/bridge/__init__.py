@@ -1,0 +1,1 @@
+"""The bridge: devices that publish to an external broker."""

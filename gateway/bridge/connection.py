@@ -1,0 +1,338 @@
+"""One connection to a broker: the only module that reaches into aiomqtt, for what it has no words for.
+
+aiomqtt 2.5 has no manual acknowledgement (empicano/aiomqtt#345), an incoming queue that throws away what does not fit,
+and reads a packet in three system calls. Here a message is handed on as it comes, acknowledged when the bridge says
+so, and the stream is read a block at a time and left unread while the bridge has enough to do: the broker waits, and
+nothing is thrown away. What is relied on of `client._client` (paho-mqtt 2) is proved by `tests/brokers/test_seam.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import struct
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiomqtt
+from aiomqtt.exceptions import MqttConnectError
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from gateway.bridge.url import BrokerUrl
+
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 10.0
+KEEP_ALIVE_SECONDS: Final = 30
+READ_BYTES: Final = 65_536
+_PUBACK: Final = 0x40
+_UNSUPPORTED: Final = frozenset({1, 132})  # CONNACK: unacceptable protocol version (3.1.1: 3.2.2.3, 5: 3.2.2.2)
+_FAILED: Final = 0x80
+
+
+class BrokerFault(Exception):
+    """The broker refused, or the connection is lost. `wrong_protocol`: it may speak another version of MQTT."""
+
+    def __init__(self, reason: str, *, wrong_protocol: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.wrong_protocol = wrong_protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A message from the broker. `mid` is its packet id on this connection, 0 at QoS 0."""
+
+    topic: str
+    payload: bytes
+    mid: int
+    retain: bool
+    dup: bool
+    response_topic: str | None = None
+    correlation_data: bytes | None = None
+    user_properties: tuple[tuple[str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        """Show sizes only: a payload may not reach a log."""
+        return f"Heard(topic={self.topic!r}, bytes={len(self.payload)}, mid={self.mid})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Will:
+    """What the broker publishes when the connection ends without a word; retained, at QoS 1."""
+
+    topic: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to connect. `in_flight` is the receive maximum (MQTT 5); a session outlives its connection if `keep`."""
+
+    url: BrokerUrl
+    client_id: str
+    version: int
+    keep: bool = True
+    session_expiry_seconds: int = 86_400
+    in_flight: int = 200
+    will: Will | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A filter, at QoS 1. `as_published` keeps the retain flag of a live message (MQTT 5)."""
+
+    topic_filter: str
+    as_published: bool = False
+
+
+class Connection:
+    """A connection that is open. Made by `connect`; of no use once `lost` has returned."""
+
+    def __init__(self, client: aiomqtt.Client, paho: Any, version: int) -> None:  # noqa: ANN401 - it has no public type
+        self.version = version
+        self.session_present = False
+        self._client = client
+        self._paho = paho
+        self._buffer = bytearray()
+        self._ended = False
+        self._paused = False
+        self._owed: list[bytes] = []
+        self._loop = asyncio.get_running_loop()
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def _take_over_reading(self) -> None:
+        self._socket = self._paho.socket()
+        self._paho._sock_recv = self._from_buffer  # noqa: SLF001 - see the module's text
+        self._loop.add_reader(self._socket.fileno(), self._readable)
+
+    def _readable(self) -> None:
+        try:
+            while True:
+                block = self._socket.recv(READ_BYTES)
+                self._ended = not block
+                self._buffer += block
+                if not block or not getattr(self._socket, "pending", int)():
+                    break
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass
+        except OSError:
+            self._ended = True
+        self._parse()
+
+    def _parse(self) -> None:
+        """Have paho read what is there, until nothing is, or the bridge has enough."""
+        while (self._buffer or self._ended) and not self._paused and self._paho.socket() is not None:
+            before = len(self._buffer)
+            self._paho.loop_read()
+            if len(self._buffer) == before:
+                break
+
+    def _from_buffer(self, size: int) -> bytes:
+        """Stand in for a read of the socket."""
+        if not self._buffer:
+            if self._ended:
+                return b""
+            raise BlockingIOError
+        block = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return block
+
+    def pause(self) -> None:
+        """Read no more, so that the broker keeps what it has: for a keep-alive's time at most it notices nothing."""
+        if not self._paused and self._paho.socket() is not None:
+            self._paused = True
+            self._loop.remove_reader(self._socket.fileno())
+
+    def resume(self) -> None:
+        """Read on."""
+        if self._paused and self._paho.socket() is not None:
+            self._paused = False
+            self._loop.add_reader(self._socket.fileno(), self._readable)
+            self._loop.call_soon(self._parse)
+
+    async def lost(self) -> None:
+        """Return when the connection has ended."""
+        with contextlib.suppress(aiomqtt.MqttError, OSError):
+            await asyncio.shield(self._client._disconnected)  # noqa: SLF001
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def acknowledge(self, mids: Iterable[int]) -> None:
+        """Acknowledge messages, in this order, in one write (MQTT 5, 3.4; [MQTT-4.6.0-2])."""
+        self._write(b"".join(struct.pack("!BBH", _PUBACK, 2, mid) for mid in mids))
+
+    def send(self, topic: str, payload: bytes, *, retain: bool = False, correlation_data: bytes | None = None) -> None:
+        """Publish at QoS 0, without waiting: it is written before any acknowledgement that is asked for later."""
+        name = topic.encode()
+        head = struct.pack("!H", len(name)) + name
+        if self.version == 5:
+            properties = b""
+            if correlation_data is not None:
+                properties = b"\x09" + struct.pack("!H", len(correlation_data)) + correlation_data
+            head += _length(len(properties)) + properties
+        self._write((b"\x31" if retain else b"\x30") + _length(len(head) + len(payload)) + head + payload)
+
+    def _write(self, data: bytes) -> None:
+        """Collect what is written in one turn of the event loop, so that it is one system call."""
+        if not self._owed:
+            self._loop.call_soon(self._flush)
+        self._owed.append(data)
+
+    def _flush(self) -> None:
+        data, self._owed = b"".join(self._owed), []
+        if data and self._paho.socket() is not None:
+            # paho writes what is queued as it is; as an acknowledgement, it expects nothing of it.
+            self._paho._packet_queue(_PUBACK, data, 0, 1)  # noqa: SLF001
+
+    async def publish(self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False) -> None:
+        """Publish and wait for the broker's PUBACK; raises `BrokerFault`."""
+        try:
+            await self._client.publish(topic, payload, qos=qos, retain=retain)
+        except (aiomqtt.MqttError, ValueError) as fault:
+            raise BrokerFault(_reason(fault)) from None
+
+    async def subscribe(self, wanted: Sequence[Subscription]) -> list[str]:
+        """Subscribe; return the filters that the broker refused. Raises `BrokerFault`."""
+        topics: list[Any]
+        if self.version == 5:
+            topics = [
+                (it.topic_filter, SubscribeOptions(qos=1, retainAsPublished=it.as_published, retainHandling=2))
+                for it in wanted
+            ]
+        else:
+            topics = [(it.topic_filter, 1) for it in wanted]
+        try:
+            codes = await self._client.subscribe(topics)
+        except (aiomqtt.MqttError, ValueError) as fault:
+            raise BrokerFault(_reason(fault)) from None
+        if len(codes) != len(wanted):
+            raise BrokerFault("the broker's SUBACK has not one code for each filter")
+        granted = [code if isinstance(code, int) else code.value for code in codes]
+        return [it.topic_filter for it, code in zip(wanted, granted, strict=True) if code >= _FAILED]
+
+
+def _length(size: int) -> bytes:
+    """Write a variable byte integer (MQTT 5, 1.5.5)."""
+    out = bytearray()
+    while True:
+        size, digit = divmod(size, 128)
+        out.append(digit | (0x80 if size else 0))
+        if not size:
+            return bytes(out)
+
+
+@contextlib.asynccontextmanager
+async def connect(options: Options, heard: Callable[[Heard], None]) -> AsyncIterator[Connection]:
+    """Connect, hand every message to `heard` on the event loop, and disconnect at the end. Raises `BrokerFault`.
+
+    Nothing is heard before the context is entered but what the broker's session held for this client.
+    """
+    client = _client(options)
+    paho: Any = client._client  # noqa: SLF001 - see the module's text
+    connection = Connection(client, paho, options.version)
+    paho.manual_ack_set(on=True)
+    paho.on_message = lambda _client, _data, message: _hand_on(message, heard, connection)
+    _note_answers(client, paho, connection)
+    try:
+        await client.__aenter__()
+    except MqttConnectError as fault:
+        code = fault.rc if isinstance(fault.rc, int) else getattr(fault.rc, "value", None)
+        raise BrokerFault(_reason(fault), wrong_protocol=code in _UNSUPPORTED) from None
+    except (aiomqtt.MqttError, ssl.SSLError, ValueError) as fault:
+        # Reached, and no CONNACK: some hang up on a version that they do not know, some say nothing at all.
+        reached = paho.socket() is not None or isinstance(fault, _EndedEarly)
+        paho._sock_close()  # noqa: SLF001 - aiomqtt leaves it open after a time-out
+        raise BrokerFault(_reason(fault), wrong_protocol=reached) from None
+    client.timeout = ANSWER_SECONDS
+    connection._take_over_reading()  # noqa: SLF001
+    try:
+        yield connection
+    finally:
+        connection._flush()  # noqa: SLF001
+        with contextlib.suppress(aiomqtt.MqttError, OSError):
+            await client.__aexit__(None, None, None)
+        if client._disconnected.done() and not client._disconnected.cancelled():  # noqa: SLF001
+            client._disconnected.exception()  # noqa: SLF001 - it was seen
+
+
+class _EndedEarly(aiomqtt.MqttError):
+    """The broker hung up instead of answering CONNECT, as some do to a version that they do not know."""
+
+
+def _client(options: Options) -> aiomqtt.Client:
+    url, properties = options.url, None
+    more: dict[str, Any] = {}
+    if options.version == 5:
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.ReceiveMaximum = options.in_flight
+        properties.SessionExpiryInterval = options.session_expiry_seconds if options.keep else 0
+        more["clean_start"] = not options.keep
+    else:
+        more["clean_session"] = not options.keep
+    will = options.will
+    return aiomqtt.Client(
+        url.host,
+        url.port,
+        username=url.username,
+        password=url.password,
+        identifier=options.client_id,
+        protocol=aiomqtt.ProtocolVersion.V5 if options.version == 5 else aiomqtt.ProtocolVersion.V311,
+        will=aiomqtt.Will(will.topic, will.payload, qos=1, retain=True) if will else None,
+        tls_context=url.tls_context(),
+        timeout=CONNECT_SECONDS,
+        keepalive=KEEP_ALIVE_SECONDS,
+        properties=properties,
+        **more,
+    )
+
+
+def _note_answers(client: aiomqtt.Client, paho: Any, connection: Connection) -> None:  # noqa: ANN401
+    """Have CONNACK's session flag noted, and a connection that ends before CONNACK told at once."""
+
+    def connected(paho: Any, data: Any, flags: Any, code: Any, properties: Any = None) -> None:  # noqa: ANN401
+        connection.session_present = bool(flags.session_present)
+        client._on_connect(paho, data, flags, code, properties)  # noqa: SLF001
+
+    def disconnected(paho: Any, data: Any, flags: Any, code: Any, properties: Any = None) -> None:  # noqa: ANN401
+        waiting = client._connected  # noqa: SLF001
+        if not waiting.done():
+            waiting.set_exception(_EndedEarly("the broker hung up instead of answering"))
+        client._on_disconnect(paho, data, flags, code, properties)  # noqa: SLF001
+
+    paho.on_connect, paho.on_disconnect = connected, disconnected
+
+
+def _hand_on(message: Any, heard: Callable[[Heard], None], connection: Connection) -> None:  # noqa: ANN401
+    mid = message.mid if message.qos else 0
+    try:
+        topic = message.topic
+    except UnicodeDecodeError:
+        if mid:
+            connection.acknowledge((mid,))
+        return
+    properties = message.properties if connection.version == 5 else None
+    if properties is None or properties.isEmpty():
+        heard(Heard(topic, message.payload, mid, message.retain, message.dup))
+        return
+    heard(
+        Heard(
+            topic,
+            message.payload,
+            mid,
+            message.retain,
+            message.dup,
+            getattr(properties, "ResponseTopic", None),
+            getattr(properties, "CorrelationData", None),
+            tuple(getattr(properties, "UserProperty", ())),
+        )
+    )
+
+
+def _reason(fault: Exception) -> str:
+    """Say in a few words what went wrong; the libraries' texts name codes and hosts, never a credential."""
+    return " ".join(str(fault).split())[:200] or type(fault).__name__

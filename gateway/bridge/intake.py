@@ -1,0 +1,198 @@
+"""The messages of the bridge's connections: decided side by side, acknowledged in order, and never before durable.
+
+A message id belongs to a session: a message that was decided when its connection was lost, and is sent again on the
+next one, is known by its id and its digest, answered as before and not decided a second time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway import logs
+from gateway.bridge.backlog import Backlog
+from gateway.bridge.connection import Connection, Heard
+from gateway.bridge.handling import Handling, Outgoing
+from gateway.bridge.topics import SHORT, Marker, read
+from gateway.listener.port import Unavailable
+
+_REST: Final = ""
+
+_log = logs.get_logger("bridge")
+
+
+@dataclass(slots=True)
+class _InProgress:
+    """A message on its way; `out` is None until it is decided."""
+
+    mid: int
+    digest: bytes
+    out: Sequence[Outgoing] | None = None
+
+
+@dataclass(slots=True)
+class Counts:
+    """What this instance's bridge has done since its start."""
+
+    received: int = 0
+    acknowledged: int = 0
+    stale: int = 0
+    repeated: int = 0
+
+
+@dataclass(slots=True)
+class Intake:
+    """Takes messages from one connection after the other; at most `in_flight` at a time."""
+
+    handling: Handling
+    in_flight: int
+    counts: Counts = field(default_factory=Counts)
+    _connection: Connection | None = None
+    _backlog: Backlog = field(default_factory=lambda: Backlog(0.0, 0.0))
+    _nonce: str = ""
+    _marked: asyncio.Event = field(default_factory=asyncio.Event)
+    _early: list[Heard] = field(default_factory=list)
+    _order: deque[_InProgress] = field(default_factory=deque)
+    _by_mid: dict[int, _InProgress] = field(default_factory=dict)
+    _carried: dict[int, _InProgress] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _stopping: bool = False
+
+    # -- connections -------------------------------------------------------------------------------------------------
+
+    def attach(self, connection: Connection, backlog: Backlog, nonce: str) -> None:
+        """Begin with a connection; `nonce` is what its markers bear."""
+        self._connection, self._backlog, self._nonce = connection, backlog, nonce
+        self._marked.clear()
+        if backlog.over:
+            self._marked.set()
+        if not connection.session_present:
+            self._carried.clear()
+        early, self._early = self._early, []
+        for heard in early:
+            self.heard(heard)
+
+    async def detach(self) -> None:
+        """End with a connection: what is being decided is decided, for whoever gets the message next."""
+        self._connection = None
+        self._early.clear()
+        self._stopping = True
+        try:
+            while self._tasks:
+                await asyncio.wait(tuple(self._tasks))
+        finally:
+            self._stopping = False
+        self._carried = {it.mid: it for it in self._order if it.out is not None}
+        self._order.clear()
+        self._by_mid.clear()
+
+    async def finish(self, grace_seconds: float) -> None:
+        """Wait until what has come is decided and acknowledged, `grace_seconds` at most."""
+        if self._tasks:
+            await asyncio.wait(tuple(self._tasks), timeout=grace_seconds)
+
+    async def caught_up(self) -> None:
+        """Return when every marker has come back."""
+        await self._marked.wait()
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+
+    def heard(self, message: Heard) -> None:
+        """Take a message; called on the event loop, and never raises."""
+        connection = self._connection
+        if connection is None:
+            self._early.append(message)
+            return
+        about = read(message.topic)
+        if isinstance(about, Marker):
+            self._mark(about, message, connection)
+            return
+        self.counts.received += 1
+        if message.mid in self._by_mid and message.mid:
+            # Sent again on the live connection, because the store takes long: it is in progress.
+            self.counts.repeated += 1
+            return
+        entry = self._entry(message)
+        self._order.append(entry)
+        if message.mid:
+            self._by_mid[message.mid] = entry
+        if self._is_known(entry, message):
+            self._decided(entry, connection)
+            return
+        age = self._backlog.age_seconds(_filter_of(message.topic), dup=message.dup)
+        task = asyncio.get_running_loop().create_task(self._take(entry, message, age, connection), name="bridged")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if len(self._order) >= self.in_flight:
+            connection.pause()
+
+    def _entry(self, message: Heard) -> _InProgress:
+        digest = hashlib.sha256(message.topic.encode() + b"\0" + message.payload).digest() if message.mid else b""
+        return _InProgress(message.mid, digest)
+
+    def _is_known(self, entry: _InProgress, message: Heard) -> bool:
+        earlier = self._carried.pop(message.mid, None) if self._carried else None
+        if earlier is None or not message.dup or earlier.digest != entry.digest:
+            return False
+        self.counts.repeated += 1
+        entry.out = earlier.out
+        return True
+
+    async def _take(self, entry: _InProgress, message: Heard, age: float, connection: Connection) -> None:
+        stale = self._backlog.is_stale(age)
+        self.counts.stale += stale
+        try:
+            entry.out = await self.handling.decide(
+                message,
+                age_seconds=age,
+                stale=stale,
+                replays=connection.version != 5,
+                stopped=lambda: self._stopping,
+            )
+        except Unavailable:
+            # Not decided, and not acknowledged: the broker sends it again on the next connection.
+            return
+        except Exception as fault:  # noqa: BLE001 - one message never stops the others
+            _log.error("a message could not be handled and is dropped", fault=type(fault).__name__)
+            entry.out = ()
+        self._decided(entry, connection)
+
+    def _decided(self, entry: _InProgress, connection: Connection) -> None:
+        if connection is not self._connection:
+            return
+        for out in entry.out or ():
+            connection.send(out.topic, out.payload, retain=out.retain, correlation_data=out.correlation_data)
+        mids = []
+        while self._order and self._order[0].out is not None:
+            done = self._order.popleft()
+            if done.mid:
+                self._by_mid.pop(done.mid, None)
+                mids.append(done.mid)
+        if mids:
+            self.counts.acknowledged += len(mids)
+            connection.acknowledge(mids)
+        if len(self._order) < self.in_flight // 2:
+            connection.resume()
+
+    def _mark(self, marker: Marker, message: Heard, connection: Connection) -> None:
+        if message.mid:
+            # It has no place in the order: nothing is decided by it.
+            entry = _InProgress(message.mid, b"", ())
+            self._order.append(entry)
+            self._decided(entry, connection)
+        if marker.nonce == self._nonce:
+            self._backlog.marked(marker.topic_filter)
+            if self._backlog.over:
+                self._marked.set()
+
+
+def _filter_of(topic: str) -> str:
+    """Name the filter with a marker of its own that a topic came by, "" for a map's."""
+    head, _, rest = topic.partition("/")
+    if head == "d":
+        return f"d/+/{rest.partition('/')[2].partition('/')[0]}/#"
+    return SHORT if head == "signals" else _REST

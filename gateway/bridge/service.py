@@ -1,0 +1,269 @@
+"""The bridge: the door to an external broker. One instance of a store's is active; the others stand by.
+
+The active one connects under a fixed client id to a session that outlives it. What devices publish is acknowledged to
+the broker when it is durable, so that whatever happens to this process comes to the next one by the same session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from engine.clock import Source, secret_number
+from engine.errors import StoreUnavailable, WaysideError
+from engine.service import Engine
+from gateway import logs
+from gateway.bridge.backlog import Backlog
+from gateway.bridge.claim import TRACE_SECONDS, Claims
+from gateway.bridge.commands import Commands
+from gateway.bridge.connection import BrokerFault, Connection, Options, Will, connect
+from gateway.bridge.handling import Handling
+from gateway.bridge.intake import Counts, Intake
+from gateway.bridge.topics import QUESTIONS, RUNS, SHORT, SIGNALS, marker_topic, status_topic, subscriptions
+from gateway.bridge.url import BrokerUrl
+from gateway.outbox import Outbox
+
+State = Literal["standby", "connecting", "catching up", "connected", "stopped"]
+STANDBY_SECONDS: Final = 1.0
+FIRST_BACKOFF_SECONDS: Final = 1.0
+STABLE_SECONDS: Final = 60.0
+_ONLINE: Final = b'{"v":1,"state":"online"}'
+_OFFLINE: Final = b'{"v":1,"state":"offline"}'
+
+_log = logs.get_logger("bridge")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeOptions:
+    """How the bridge works; see `gateway.settings.BridgeTable`."""
+
+    url: BrokerUrl
+    client_id: str
+    in_flight: int
+    max_backlog_seconds: float
+    session_expiry_seconds: int
+    reconnect_max_seconds: float
+    short_form: bool
+    share: str
+    map_filters: tuple[str, ...]
+
+
+class _Replaced(Exception):
+    """Another instance is the active bridge now."""
+
+
+class Bridge:
+    """Run it as one task; `stop` before the engine stops."""
+
+    def __init__(
+        self, options: BridgeOptions, handling: Handling, engine: Engine, outbox: Outbox, source: Source
+    ) -> None:
+        self._options = options
+        self._source = source
+        self._engine = engine
+        # With a shared subscription every instance has a session of its own, which ends with it.
+        self._client_id = f"{options.client_id}-{engine.instance}" if options.share else options.client_id
+        self._intake = Intake(handling, options.in_flight)
+        self._commands = Commands(engine.store, outbox)
+        self._claims = Claims(
+            engine.store,
+            source,
+            client_id=options.client_id,
+            instance=engine.instance,
+            is_dead=engine.instance_is_dead,
+        )
+        self._began = False
+        self._lost_at: float | None = None
+        self._version = 3 if options.url.protocol == "3.1.1" else 5
+        self._failures = 0
+        self._connection: Connection | None = None
+        self.state: State = "connecting"
+        self.trouble = ""
+
+    @property
+    def counts(self) -> Counts:
+        return self._intake.counts
+
+    @property
+    def ready(self) -> bool:
+        """Tell whether it is at its work: connected, or standing by for the one that is."""
+        return self.state in {"standby", "connected", "catching up"}
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Be the active bridge whenever nobody else is, for ever."""
+        while self.state != "stopped":
+            try:
+                if not self._options.share and not await self._claims.take():
+                    self._set("standby")
+                    self._began = False
+                    await asyncio.sleep(STANDBY_SECONDS)
+                    continue
+                await self._connected_once()
+            except _Replaced:
+                _log.info("another instance is the active bridge now")
+                self._began, self._lost_at = False, None
+            except BrokerFault as fault:
+                await self._pause(fault.reason)
+            except WaysideError as fault:
+                await self._pause(fault.code)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Take nothing more, finish what has come, say goodbye to the broker and let another instance take over."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.pause()
+            await self._intake.finish(grace_seconds)
+            with contextlib.suppress(BrokerFault, TimeoutError):
+                connection.resume()  # for the acknowledgement of what is published now
+                await asyncio.wait_for(self._say_goodbye(connection), 2.0)
+        self.state = "stopped"
+
+    async def _say_goodbye(self, connection: Connection) -> None:
+        payload = b"" if self._options.share else _OFFLINE
+        await connection.publish(status_topic(self._client_id), payload, retain=True)
+
+    async def close(self) -> None:
+        """Let go of the claim: after `run` has been cancelled."""
+        with contextlib.suppress(WaysideError):
+            if not self._options.share:
+                await self._claims.release()
+
+    async def _pause(self, reason: str) -> None:
+        """Wait before the next attempt: full jitter up to a bound that doubles."""
+        self._set("connecting", reason)
+        bound = min(self._options.reconnect_max_seconds, FIRST_BACKOFF_SECONDS * 2.0 ** min(self._failures, 16))
+        self._failures += 1
+        await asyncio.sleep(bound * secret_number(20) / (1 << 20))
+
+    def _set(self, state: State, trouble: str = "") -> None:
+        if self.state != "stopped" and (state, trouble) != (self.state, self.trouble):
+            self.state, self.trouble = state, trouble
+            if trouble:
+                _log.warning("bridge is not connected", broker=str(self._options.url), reason=trouble)
+            else:
+                _log.info(f"bridge {state}", broker=str(self._options.url))
+
+    # -- one connection ----------------------------------------------------------------------------------------------
+
+    async def _connected_once(self) -> None:
+        options = Options(
+            url=self._options.url,
+            client_id=self._client_id,
+            version=self._version,
+            keep=not self._options.share,
+            session_expiry_seconds=self._options.session_expiry_seconds,
+            in_flight=self._options.in_flight,
+            will=Will(topic=status_topic(self._client_id), payload=b"" if self._options.share else _OFFLINE),
+        )
+        since = self._source.monotonic()
+        try:
+            async with connect(options, self._intake.heard) as connection:
+                connection.pause()
+                await self._work_on(connection)
+        except BrokerFault as fault:
+            if fault.wrong_protocol and self._options.url.protocol == "auto":
+                self._version = 3 if self._version == 5 else 5
+                if self._version == 3:
+                    return
+            raise
+        finally:
+            self._connection = None
+            if self.state == "connected":
+                self._lost_at = self._source.monotonic()
+            await self._intake.detach()
+            if self._source.monotonic() - since >= STABLE_SECONDS:
+                self._failures = 0
+
+    async def _work_on(self, connection: Connection) -> None:
+        gap = await self._gap(connection)
+        backlog = Backlog(gap, self._options.max_backlog_seconds)
+        wanted = subscriptions(
+            self._client_id,
+            short_form=self._options.short_form,
+            maps=self._options.map_filters,
+            share=self._options.share,
+        )
+        marked = [it for it in (SIGNALS, RUNS, QUESTIONS, SHORT, "") if it != SHORT or self._options.short_form]
+        backlog.expect(marked)
+        nonce = self._source.nonce()
+        self._intake.attach(connection, backlog, nonce)
+        self._connection = connection
+        if self.state == "stopped":
+            return
+        self._set("catching up")
+        connection.resume()
+        if refused := await connection.subscribe(wanted):
+            raise BrokerFault(f"it does not let the bridge subscribe to {', '.join(refused)}")
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._until_lost(connection), name="bridge loss")
+                group.create_task(self._mark(connection, backlog, marked, nonce), name="bridge markers")
+                group.create_task(self._watch_claim(), name="bridge claim")
+                group.create_task(self._hand_out(connection), name="bridge commands")
+        except BaseExceptionGroup as faults:
+            raise _foremost(faults) from None
+
+    @staticmethod
+    async def _until_lost(connection: Connection) -> None:
+        await connection.lost()
+        raise BrokerFault("the connection was lost")
+
+    async def _mark(self, connection: Connection, backlog: Backlog, marked: list[str], nonce: str) -> None:
+        """Announce the bridge, and put the markers behind what the broker held for it."""
+        await connection.publish(status_topic(self._client_id), _ONLINE, retain=True)
+        if not backlog.over:
+            for topic_filter in marked:
+                await connection.publish(marker_topic(topic_filter, self._client_id, nonce), b"{}")
+            await self._intake.caught_up()
+        # From here on: a loss before this leaves what the broker holds as old as it was.
+        self._set("connected")
+        await self._trace()
+
+    async def _gap(self, connection: Connection) -> float:
+        """Tell how long no bridge was connected to the session; 0 when the broker has none."""
+        left = await self._claims.left()
+        if not self._began:
+            await self._commands.begin(left.command if left is not None else None)
+            self._began = True
+        if not connection.session_present:
+            return 0.0
+        if self._lost_at is not None:
+            return max(0.001, self._source.monotonic() - self._lost_at)
+        return float("inf") if left is None else max(0.001, await self._claims.gap_seconds(left))
+
+    async def _watch_claim(self) -> None:
+        while True:
+            with contextlib.suppress(StoreUnavailable):
+                if not self._options.share and not await self._claims.holds():
+                    raise _Replaced
+            await asyncio.sleep(TRACE_SECONDS)
+            if self.state == "connected":
+                await self._trace()
+
+    async def _trace(self) -> None:
+        with contextlib.suppress(StoreUnavailable):
+            if await self._claims.holds():
+                await self._claims.trace(self._commands.sent)
+
+    async def _hand_out(self, connection: Connection) -> None:
+        """Publish commands; where every instance is connected, the one that holds the claim does."""
+        while self._options.share and not await self._claims.take():  # noqa: ASYNC110 - others let go in the store
+            await asyncio.sleep(STANDBY_SECONDS)
+        await self._commands.follow(connection)
+
+
+def _foremost(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Choose the one fault that is told: a replacement before a loss, anything else before both."""
+    weight = {_Replaced: 1, BrokerFault: 2}
+    return min(_leaves(group), key=lambda fault: weight.get(type(fault), 0))
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for fault in group.exceptions:
+        found += _leaves(fault) if isinstance(fault, BaseExceptionGroup) else [fault]
+    return found
