@@ -1,0 +1,437 @@
+"""The invariants I1 to I8, as functions over what the store holds, what it held, and what senders were told.
+
+They read records and decide for themselves: nothing here calls the engine's decisions, so that a mistake in those is
+not repeated. Each check is given a `View` and yields what is wrong; `check` names the first invariant that fails.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from engine import names, records
+from engine.records import (
+    Accepted,
+    Cancelled,
+    Claim,
+    Opening,
+    Pending,
+    StepEnded,
+    Stored,
+    TimedOut,
+    Unreadable,
+    Void,
+)
+from engine.results import Taken
+from engine.store.base import Record
+from tests.interleavings.machine import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Which invariant does not hold, and what shows it."""
+
+    invariant: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a sender was told of one message. `signal` names the signal; messages of one identified signal share it."""
+
+    signal: str
+    answer: Any
+
+    def __hash__(self) -> int:
+        return hash((self.signal, type(self.answer).__name__, self.state))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Told) and (self.signal, self.answer) == (other.signal, other.answer)
+
+    @property
+    def state(self) -> str:
+        return self.answer.state if isinstance(self.answer, Taken) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A sender began to send one message of `signal`: an answer is owed for it, unless the sender dies."""
+
+    signal: str
+
+
+@lru_cache(maxsize=200_000)
+def decoded(record: Record) -> Stored[Any] | Unreadable | None:
+    """Read a record as what its key says that it is; None for index records."""
+    match record.key.split("/", 1)[0]:
+        case "claims":
+            return records.key_record(record)
+        case "pending":
+            return records.slot_record(record)
+        case "outcomes":
+            return records.outcome(record)
+        case "sent":
+            return records.chain_record(record)
+        case "runs":
+            return records.event(record)
+        case "waits":
+            return records.registration(record)
+        case _:
+            return None
+
+
+def marker(payload: msgspec.Raw) -> str:
+    """Read which signal a payload belongs to: every signal of a scenario has its own `n`."""
+    return str(_marker(bytes(payload)))
+
+
+@lru_cache(maxsize=1_000)
+def _marker(payload: bytes) -> str:
+    value = msgspec.json.decode(payload)
+    return str(value.get("n", "child"))
+
+
+@dataclass(slots=True)
+class View:
+    """The store and the ledger, sorted by what the invariants ask for. `dead` parts are of deleted records."""
+
+    claims: dict[tuple[str, int], Stored[Any]] = field(default_factory=dict)
+    slots: dict[tuple[str, int], dict[int, Stored[Any]]] = field(default_factory=lambda: defaultdict(dict))
+    outcomes: dict[str, Stored[Any]] = field(default_factory=dict)
+    live_slots: dict[tuple[str, int], dict[int, Stored[Any]]] = field(default_factory=lambda: defaultdict(dict))
+    live_outcomes: dict[str, Stored[Any]] = field(default_factory=dict)
+    top: dict[str, int] = field(default_factory=dict)
+    runs: dict[str, list[Stored[Any]]] = field(default_factory=lambda: defaultdict(list))
+    waits: dict[str, Stored[Any]] = field(default_factory=dict)
+    reused: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    accepted: dict[str, list[tuple[str, Stored[Any]]]] = field(default_factory=lambda: defaultdict(list))
+    run_of_wait: dict[str, str] = field(default_factory=dict)
+    said: tuple[Any, ...] = ()
+
+    def add(self, record: Record, *, dead: bool) -> None:
+        found = decoded(record)
+        if found is None:
+            return
+        assert isinstance(found, Stored), f"a record that cannot be read: {record.key}"
+        kind, _, rest = record.key.partition("/")
+        match kind:
+            case "claims":
+                self._add_claim(rest.rsplit("/", 1)[0], found, dead=dead)
+            case "pending":
+                self._add_slot(record.key, found, dead=dead)
+            case "outcomes":
+                self._add_outcome(rest, found, dead=dead)
+            case "runs":
+                self.runs[rest.rsplit("/", 1)[0]].append(found)
+            case "waits":
+                self.waits[rest] = found
+            case _:
+                pass
+
+    def _add_claim(self, key: str, found: Stored[Any], *, dead: bool) -> None:
+        if (key, found.number) in self.claims:
+            self.reused.append(f"claim {found.number} of {key}")
+        self.claims[key, found.number] = found
+        if not dead:
+            self.top[key] = max(found.number, self.top.get(key, 0))
+        if isinstance(found.value, Claim):
+            self.run_of_wait[found.value.wait] = found.value.run
+
+    def _add_slot(self, text: str, found: Stored[Any], *, dead: bool) -> None:
+        at = names.parse_pending(text)
+        slot = self.slots[f"{at.key.workflow}/{at.key.key}", at.slot]
+        # A void takes a number that nobody may have: over a number that was deleted it takes nothing from anybody.
+        if at.m in slot and not isinstance(found.value, Void) and not isinstance(slot[at.m].value, Void):
+            self.reused.append(f"number {at.m} of slot {at.slot} of {at.key.workflow}/{at.key.key}")
+        if not (at.m in slot and isinstance(found.value, Void)):
+            slot[at.m] = found
+        if not dead:
+            self.live_slots[f"{at.key.workflow}/{at.key.key}", at.slot][at.m] = found
+
+    def _add_outcome(self, wait: str, found: Stored[Any], *, dead: bool) -> None:
+        void = isinstance(found.value, Cancelled) and found.value.why == "void"
+        if wait in self.outcomes:
+            if not void and self.outcomes[wait].value != found.value:
+                self.changed.append(wait)
+        if not (wait in self.outcomes and void):
+            self.outcomes[wait] = found
+        if not dead:
+            self.live_outcomes[wait] = found
+        if isinstance(found.value, Accepted) and found.value.sender.kind != "run":
+            self.accepted[marker(found.value.payload)].append((wait, found))
+
+
+def view_of(live: Mapping[str, Record], graves: Iterable[Record], said: tuple[Any, ...]) -> View:
+    """Sort the records and the ledger."""
+    view = View(said=said)
+    for record in graves:
+        view.add(record, dead=True)
+    for key in live:
+        view.add(live[key], dead=False)
+    for run, log in view.runs.items():
+        log.sort(key=lambda entry: entry.number)
+        for entry in log:
+            if isinstance(entry.value, Opening):
+                view.run_of_wait[entry.value.wait] = run
+    return view
+
+
+# -- what a claim allows, decided again -------------------------------------------------------------------------
+
+
+def fits(claim: Stored[Claim], pending: Stored[Pending]) -> bool:
+    """Tell whether the wait of a claim may take this early signal: section 3, word by word."""
+    limit = claim.value.accept_early
+    if limit is None:
+        return False
+    age = (claim.at - pending.at).total_seconds()
+    young = age <= min(limit, pending.value.limit)
+    in_time = pending.at < claim.at + timedelta(seconds=claim.value.timeout)
+    return young and in_time and _allowed(bytes(claim.value.schema), bytes(pending.value.payload))
+
+
+@lru_cache(maxsize=1_000)
+def _allowed(schema: bytes, payload: bytes) -> bool:
+    """Check the one kind of schema that the scenarios use: `verdict` is one of an enumeration."""
+    if schema == b"null":
+        return True
+    wanted = msgspec.json.decode(schema)["properties"]["verdict"]["enum"]
+    return msgspec.json.decode(payload).get("verdict") in wanted
+
+
+def pendings(slot: Mapping[int, Stored[Any]]) -> list[Stored[Pending]]:
+    """Give the signals of a slot, by number."""
+    return [slot[m] for m in sorted(slot) if isinstance(slot[m].value, Pending)]
+
+
+def claims_of(view: View) -> Iterator[tuple[str, Stored[Claim]]]:
+    """Give every claim that is or was stored, with its key."""
+    return ((key, entry) for (key, _), entry in view.claims.items() if isinstance(entry.value, Claim))
+
+
+# -- the invariants ---------------------------------------------------------------------------------------------
+
+
+def i1(view: View) -> Iterator[str]:
+    """I1: no wait has two outcomes: none was stored for it, deleted, and stored otherwise while its run's log exists.
+
+    Voids of waits that were removed with their run are not outcomes of a wait. And what a run's log says of a step
+    that waited is what the wait's outcome says: succeeded if and only if the outcome accepted a signal.
+    """
+    for wait in view.changed:
+        if view.runs.get(view.run_of_wait.get(wait, "")):
+            yield f"the outcome of {wait} changed"
+    for run, log in view.runs.items():
+        yield from _i1_log(view, run, log)
+
+
+def _i1_log(view: View, run: str, log: list[Stored[Any]]) -> Iterator[str]:
+    wait_of: dict[tuple[str, str, int], str] = {}
+    for entry in log:
+        match entry.value:
+            case Opening(job=job, step=step, attempt=attempt, wait=wait):
+                wait_of[job, step, attempt] = wait
+            case StepEnded(job=job, step=step, attempt=attempt, status=status):
+                wait = wait_of.get((job, step, attempt), "")
+                outcome = view.outcomes.get(wait)
+                if wait and outcome is None:
+                    yield f"a step of {run} ended and its wait {wait} has no outcome"
+                elif wait and outcome is not None and isinstance(outcome.value, Accepted):
+                    if outcome.value.sender.kind != "run" and status != "succeeded":
+                        yield f"a step of {run} {status} though {wait} accepted a signal"
+                elif wait and status == "succeeded":
+                    yield f"a step of {run} succeeded though {wait} accepted nothing"
+            case _:
+                pass
+
+
+def i2(view: View) -> Iterator[str]:
+    """I2: a key has at most one open wait: the wait of every claim below the highest ever made has an outcome.
+
+    Nor is a wait that was never claimed, or whose claim is not the highest, registered without an outcome.
+    """
+    highest: dict[str, int] = {}
+    for (key, number), _ in view.claims.items():
+        highest[key] = max(number, highest.get(key, 0))
+    for key, claim in claims_of(view):
+        if claim.number < highest[key] and claim.value.wait not in view.outcomes:
+            yield f"claim {claim.number} of {key} was superseded while its wait was open"
+    by_wait = {claim.value.wait: (key, claim.number) for key, claim in claims_of(view)}
+    for wait, entry in view.waits.items():
+        if entry.value.key is None or wait in view.outcomes:
+            continue
+        if by_wait.get(wait, ("", 0))[1] != highest.get(by_wait.get(wait, ("", 0))[0]):
+            yield f"{wait} is registered and does not hold its key"
+
+
+def i3(view: View) -> Iterator[str]:
+    """I3: nobody was told a thing of a signal that is not so.
+
+    Delivered: the signal is the outcome of exactly one wait. Held: it was stored as pending, and is the outcome of
+    at most one wait; once a claim takes from its slot and has an outcome, that is this signal, or the claim does not
+    allow it (schema, age, acceptEarly), or it was cancelled, or a claim under `latest` took a newer one, or one under
+    `first` an older one that it allows. Expired and superseded: it is the outcome of no wait. And no
+    wait has taken an early signal that its claim does not allow, or that is not the one its policy prefers.
+    """
+    for told in view.said:
+        if not isinstance(told, Told) or not isinstance(told.answer, Taken):
+            continue
+        waits = [wait for wait, _ in view.accepted.get(told.signal, ())]
+        match told.answer.state:
+            case "delivered" if len(waits) != 1:
+                yield f"{told.signal} was told delivered and is the outcome of {len(waits)} waits"
+            case "held":
+                yield from _i3_held(view, told.signal, waits)
+            case "expired" | "superseded" if waits:
+                yield f"{told.signal} was told {told.answer.state} and is the outcome of {waits[0]}"
+            case _:
+                pass
+    yield from _i3_taken(view)
+
+
+def _i3_held(view: View, signal: str, waits: list[str]) -> Iterator[str]:
+    if len(waits) > 1:
+        yield f"{signal} was told held and is the outcome of {len(waits)} waits"
+    stored = [
+        (key, slot, entry)
+        for (key, slot), entries in view.slots.items()
+        for entry in pendings(entries)
+        if marker(entry.value.payload) == signal
+    ]
+    if not stored:
+        yield f"{signal} was told held and is not stored"
+    # A signal may have left a dead record in a slot that is behind, before the one that its answer speaks of.
+    if stored and not waits and all(_passed_over(view, *each) for each in stored):
+        yield f"{signal} was told held, the wait that takes it allows it and has another outcome"
+
+
+def _passed_over(view: View, key: str, slot: int, held: Stored[Pending]) -> bool:
+    """Tell whether a wait takes from the slot, allows the signal, and was settled without it for no good reason."""
+    for claim in (claim for of, claim in claims_of(view) if of == key and claim.value.takes == slot):
+        outcome = view.outcomes.get(claim.value.wait)
+        if outcome is None or not fits(claim, held) or isinstance(outcome.value, Cancelled):
+            return False
+        allowed = {marker(each.value.payload): each.number for each in pendings(view.slots[key, slot]) if fits(claim, each)}
+        taken = allowed.get(marker(outcome.value.payload)) if isinstance(outcome.value, Accepted) else None
+        preferred = taken is not None and (taken > held.number) == (claim.value.policy == "latest")
+        return not preferred
+    return False
+
+
+def _i3_taken(view: View) -> Iterator[str]:
+    for key, claim in claims_of(view):
+        outcome = view.outcomes.get(claim.value.wait)
+        if outcome is None or not isinstance(outcome.value, Accepted) or outcome.value.received is None:
+            continue
+        slot = pendings(view.slots.get((key, claim.value.takes), {}))
+        taken = [entry for entry in slot if entry.value.receipt == outcome.value.receipt]
+        if not taken or not any(fits(claim, entry) for entry in taken):
+            yield f"{claim.value.wait} took an early signal that its claim does not allow"
+        elif claim.value.policy == "first" and any(fits(claim, entry) for entry in slot if entry.number < taken[0].number):
+            yield f"{claim.value.wait} took an early signal that was not the first"
+
+
+def i4(view: View) -> Iterator[str]:
+    """I4: a signal is the outcome of at most one wait, whichever of its messages and whoever applied it."""
+    for signal, taken in view.accepted.items():
+        if len({wait for wait, _ in taken}) > 1:
+            yield f"{signal} is the outcome of {' and '.join(sorted({wait for wait, _ in taken}))}"
+
+
+def i5(view: View) -> Iterator[str]:
+    """I5: a wait with an applicable pending signal never times out."""
+    for key, claim in claims_of(view):
+        outcome = view.outcomes.get(claim.value.wait)
+        if outcome is None or not isinstance(outcome.value, TimedOut):
+            continue
+        for entry in pendings(view.slots.get((key, claim.value.takes), {})):
+            if fits(claim, entry):
+                yield f"{claim.value.wait} timed out beside {marker(entry.value.payload)}, which it allows"
+
+
+def i7(view: View) -> Iterator[str]:
+    """I7: no number of a claim or of a pending record is used twice; a void over a deleted number uses nothing."""
+    yield from view.reused
+
+
+def i8(view: View) -> Iterator[str]:
+    """I8: a signal of which every message was refused is the outcome of no wait, and no wait can take it any more.
+
+    A record of it may only be in a slot that is behind, whose claim has its outcome or does not allow it.
+    """
+    sent, told = defaultdict(int), defaultdict(list)
+    for said in view.said:
+        match said:
+            case Sent(signal):
+                sent[signal] += 1
+            case Told(signal, answer):
+                told[signal].append(answer)
+            case _:
+                pass
+    for signal, answers in told.items():
+        if len(answers) < sent[signal] or any(isinstance(answer, Taken) for answer in answers):
+            continue
+        if view.accepted.get(signal):
+            yield f"{signal} was refused and is the outcome of {view.accepted[signal][0][0]}"
+        yield from _i8_left(view, signal)
+
+
+def _i8_left(view: View, signal: str) -> Iterator[str]:
+    for (key, slot), entries in view.live_slots.items():
+        for entry in pendings(entries):
+            if marker(entry.value.payload) != signal:
+                continue
+            taker = [claim for of, claim in claims_of(view) if of == key and claim.value.takes == slot]
+            if not taker:
+                yield f"{signal} was refused and waits in slot {slot} of {key}"
+            elif taker[0].value.wait not in view.outcomes and fits(taker[0], entry):
+                yield f"{signal} was refused and {taker[0].value.wait} can take it"
+
+
+def log_is_whole(view: View) -> Iterator[str]:
+    """L: a run's log has no gap, except that its beginning goes first when it is removed."""
+    for run, log in view.runs.items():
+        numbers = [entry.number for entry in log]
+        if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+            yield f"the log of {run} has a gap: {numbers}"
+
+
+INVARIANTS: dict[str, Callable[[View], Iterator[str]]] = {
+    "I1": i1,
+    "I2": i2,
+    "I3": i3,
+    "I4": i4,
+    "I5": i5,
+    "I7": i7,
+    "I8": i8,
+    "L": log_is_whole,
+}
+
+
+def check(live: Mapping[str, Record], graves: Iterable[Record], said: tuple[Any, ...]) -> Violation | None:
+    """Give the first violation of what must hold in every state (I6 is for when nobody acts: see `aftermath`)."""
+    view = view_of(live, graves, said)
+    for name, invariant in INVARIANTS.items():
+        for what in invariant(view):
+            return Violation(name, what)
+    return None
+
+
+def fault_of(node: Node) -> Violation | None:
+    """Tell of a player whose program raised what no caller expects."""
+    if node.fault is None:
+        return None
+    return Violation("fault", f"{node.player.name} raised {type(node.fault).__name__}: {node.fault}")
+
+
+__all__ = ["INVARIANTS", "Sent", "Told", "Violation", "View", "check", "decoded", "fault_of", "view_of"]
