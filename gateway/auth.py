@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 
 from devices import credentials, grants
 from devices.model import Device, Entry, Kind, Operator, Secret
@@ -23,6 +23,8 @@ from gateway.limits import FailureLimits
 
 Refused = Literal["bad_credentials", "disabled", "unavailable", "rate"]
 MAX_TOKEN_CHARACTERS = 128
+# Stands for a device's certificate where a token is named by the revision that brought it.
+CERTIFICATE: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,20 @@ class Authority:
 
         return await self._admit(look, claimed, address, likely=credentials.kind_of(token) == "device")
 
+    async def certificate(self, names: tuple[str, ...], claimed: str | None, *, address: str) -> Principal | Rejected:
+        """Authenticate by the names of a verified certificate, of which one is a device's.
+
+        With `claimed`, a user name, it has to be that device. A device whose tokens were all revoked has no certificate
+        either.
+        """
+        wanted = [name for name in names if is_name(name) and claimed in {None, "", name}]
+
+        def look() -> tuple[Entry, Secret | None] | None:
+            found = [device for name in wanted if (device := self.registry.device(name)) is not None and device.secrets]
+            return (found[0], None) if len(found) == 1 else None
+
+        return await self._admit(look, wanted[0] if wanted else "", address, likely=bool(wanted))
+
     async def bearer(self, token: str, *, address: str) -> Principal | Rejected:
         """Authenticate by a token alone, as HTTP brings it: a device's or an operator's."""
         token = token if len(token) <= MAX_TOKEN_CHARACTERS else ""
@@ -84,7 +100,7 @@ class Authority:
         return await self._admit(look, "", address, likely=credentials.kind_of(token) is not None)
 
     async def _admit(
-        self, look: Callable[[], tuple[Entry, Secret] | None], claimed: str, address: str, *, likely: bool
+        self, look: Callable[[], tuple[Entry, Secret | None] | None], claimed: str, address: str, *, likely: bool
     ) -> Principal | Rejected:
         found = look()
         if found is None:
@@ -103,11 +119,13 @@ class Authority:
         entry, secret = found
         if not entry.active:
             return Rejected("disabled", entry.name)
+        self.saw(entry.kind, entry.name)
+        if secret is None:
+            return Principal(entry.kind, entry.name, CERTIFICATE)
         await self._note_use(entry, secret)
         return Principal(entry.kind, entry.name, secret.since)
 
     async def _note_use(self, entry: Entry, secret: Secret) -> None:
-        self.saw(entry.kind, entry.name)
         with suppress(StoreUnavailable):  # it is said again at the next look
             await self.registry.note_use(entry, secret)
 
@@ -118,7 +136,7 @@ class Authority:
         entry = self.registry.device(who.id) if who.kind == "device" else self.registry.operator(who.id)
         if entry is not None and entry.active:
             for secret in entry.secrets:
-                if secret.since == who.secret:
+                if who.secret in {secret.since, CERTIFICATE}:
                     return entry
         return None
 

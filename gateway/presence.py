@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -21,12 +21,13 @@ MAX_BYTES: Final = 4_096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Presence:
-    """A serving gateway: where its doors are, as `HOST:PORT`."""
+    """A serving gateway: where its doors are, as `HOST:PORT`; `more` has those over TLS and WebSocket."""
 
     instance: str
     pid: int
     mqtt: str
     http: str
+    more: dict[str, str] = field(default_factory=dict)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import ssl
 import sys
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -148,7 +149,8 @@ async def connect(
                 "--server needs an operator's token",
                 hint="put it in a file of mode 0600 and name that: --token-file FILE",
             )
-        async with httpx.AsyncClient(**_options(_url(invocation.server), token)) as http:
+        options = _options(_url(invocation.server), token) | _trusted(invocation.ca)
+        async with httpx.AsyncClient(**options) as http:
             yield Client(http, local=False)
         return
     settings = settings_of(invocation)
@@ -201,6 +203,19 @@ def _options(url: str, token: str) -> dict[str, Any]:
         "timeout": TIMEOUT_SECONDS + FOLLOW_SECONDS,
         "trust_env": False,
     }
+
+
+def _trusted(ca: str | None) -> dict[str, Any]:
+    """Trust the authority in a file in place of the world's."""
+    if ca is None:
+        return {}
+    try:
+        return {"verify": ssl.create_default_context(cafile=ca)}
+    except (OSError, ssl.SSLError) as fault:
+        raise BadInput(
+            f"--ca: {ca} holds no certificate that can be read ({type(fault).__name__})",
+            hint="it is the ca.pem of the gateway, which `wayside tls init` made",
+        ) from None
 
 
 def _url(server: str) -> str:

@@ -28,9 +28,12 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "waits": "signals",
     "signal": "signals",
     "device": "devices",
+    "operator": "operators",
+    "login": "operators",
     "audit": "audit",
     "simulate": "simulate",
     "doctor": "doctor",
+    "tls": "tls",
 }
 
 

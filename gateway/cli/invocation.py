@@ -11,12 +11,18 @@ from typing import Final
 from engine.errors import BadInput
 
 _FLAGS: Final = {"--json": "json"}
-_VALUES: Final = {"--data": "data", "--config": "config", "--server": "server", "--token-file": "token_file"}
+_VALUES: Final = {
+    "--data": "data",
+    "--config": "config",
+    "--server": "server",
+    "--token-file": "token_file",
+    "--ca": "ca",
+}
 
 HELP: Final = (
     "Every command takes, before or after its name: --data DIR (the data directory, also WAYSIDE_DATA), "
     "--json (machine-readable output), --config FILE, --server URL with --token-file FILE (a remote gateway; "
-    "also WAYSIDE_SERVER and WAYSIDE_TOKEN or WAYSIDE_TOKEN_FILE)."
+    "also WAYSIDE_SERVER and WAYSIDE_TOKEN or WAYSIDE_TOKEN_FILE; --ca FILE or WAYSIDE_CA for its authority)."
 )
 
 
@@ -30,6 +36,7 @@ class Invocation:
     config: str | None = None
     server: str | None = None
     token_file: str | None = None
+    ca: str | None = None
 
     def token(self, environment: Mapping[str, str] | None = None) -> str | None:
         """Read the token for `--server`; never taken from the command line, which others on the machine can read."""
@@ -73,6 +80,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] | None = None
         config=found.get("config"),
         server=found.get("server") or environment.get("WAYSIDE_SERVER"),
         token_file=found.get("token_file"),
+        ca=found.get("ca") or environment.get("WAYSIDE_CA"),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Iterator
 from typing import Final
 
@@ -19,9 +20,9 @@ _PING_SECONDS: Final = 20.0
 
 
 class Server(uvicorn.Server):
-    """A server whose end is asked for with `stop`."""
+    """A server whose end is asked for with `stop`. With `tls` it speaks HTTPS."""
 
-    def __init__(self, app: ASGIApp, *, grace_seconds: float) -> None:
+    def __init__(self, app: ASGIApp, *, grace_seconds: float, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -38,6 +39,7 @@ class Server(uvicorn.Server):
                 server_header=False,
                 limit_concurrency=MAX_CONNECTIONS,
                 h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+                ssl_context_factory=None if tls is None else lambda *_: tls,
                 timeout_graceful_shutdown=max(1, round(grace_seconds)),
             )
         )

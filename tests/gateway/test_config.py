@@ -125,3 +125,29 @@ def test_a_time_span_is_seconds_or_has_a_unit(text: object, seconds: float) -> N
 def test_what_is_no_time_span_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match="time span"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize("door", ["mqtt", "http", "mqtt_ws"])
+def test_a_door_without_tls_stays_on_this_machine_unless_somebody_says_so(tmp_path: Path, door: str) -> None:
+    (line,) = problems(tmp_path, f'{door} = "192.0.2.1:1"\n')
+    assert line.startswith(f"{tmp_path / 'wayside.toml'}:1: {door}: 192.0.2.1:1 can be reached")
+    (tmp_path / "wayside.toml").write_text(f'{door} = "192.0.2.1:1"\nallow_plaintext = true\n')
+    assert getattr(load({"data": str(tmp_path)}, environment={}).settings, door).port == 1
+
+
+def test_http_may_listen_for_a_reverse_proxy(tmp_path: Path) -> None:
+    (tmp_path / "wayside.toml").write_text('http = "192.0.2.1:1"\ntrusted_proxies = ["192.0.2.9"]\n')
+    (network,) = load({"data": str(tmp_path)}, environment={}).settings.proxies
+    assert str(network) == "192.0.2.9/32"
+    (line,) = problems(tmp_path, 'mqtt = "192.0.2.1:1"\ntrusted_proxies = ["192.0.2.9"]\n')
+    assert "mqtt: 192.0.2.1:1 can be reached" in line
+    (line,) = problems(tmp_path, 'trusted_proxies = ["192.0.2.9", "proxy"]\n')
+    assert "trusted_proxies: 'proxy' is neither an address nor a network" in line
+
+
+def test_a_door_with_tls_names_the_files_that_it_lacks(tmp_path: Path) -> None:
+    certificate, key = problems(tmp_path, 'mqtts = "192.0.2.1:8883"\n')
+    assert certificate.startswith(f"{tmp_path / 'wayside.toml'}:1: mqtts: the certificate ")
+    assert key.startswith(f"{tmp_path / 'wayside.toml'}:1: mqtts: the key ")
+    found = problems(tmp_path, f'mqtts = "192.0.2.1:8883"\n[tls]\ncertificate = "{tmp_path}/wayside.toml"\nkey = "x"\n')
+    assert [line.split(": ")[0] for line in found] == [f"{tmp_path / 'wayside.toml'}:4"]
