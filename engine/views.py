@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from engine.decisions.fold import RunState, StepState
-from engine.decisions.schedule import job_status, step_end
+from engine.decisions.schedule import job_statuses, step_end
 from engine.records import Error, Event, Stored
 from engine.workflows.definition import Job, Step
 
@@ -24,12 +24,13 @@ def when(moment: datetime | None) -> str | None:
 
 def run_view(state: RunState) -> dict[str, Any]:
     """Show a run, its jobs and its steps."""
+    statuses = job_statuses(state)
     return {
         **run_summary(state),
         "inputs": state.inputs,
         "parent": state.created.parent_run,
         "jobs": [
-            {"name": job.name, "status": job_status(state, job), "steps": _steps(state, job)}
+            {"name": job.name, "status": statuses[job.name], "steps": _steps(state, job)}
             for job in state.definition.jobs
         ],
     }

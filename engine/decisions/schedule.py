@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
 from typing import Literal
 
 from engine.decisions.fold import RunState, StepState
@@ -77,8 +80,22 @@ def step_end(run: RunState, job: str, step: Step) -> StepEnd:
     return StepEnd("skipped", guarded=True) if guarded else StepEnd("succeeded")
 
 
+def job_statuses(run: RunState) -> dict[str, JobStatus]:
+    """Say how each job stands: it failed if a step failed that was not allowed to."""
+    order = TopologicalSorter({job.name: [each.name for each in job.depends_on] for job in run.definition.jobs})
+    by_name = {job.name: job for job in run.definition.jobs}
+    known: dict[str, JobStatus] = {}
+    for name in order.static_order():
+        known[name] = _job_status(run, by_name[name], known)
+    return known
+
+
 def job_status(run: RunState, job: Job) -> JobStatus:
-    """Say how a job stands: it failed if a step failed that was not allowed to."""
+    """Say how one job stands."""
+    return job_statuses(run)[job.name]
+
+
+def _job_status(run: RunState, job: Job, before: Mapping[str, JobStatus]) -> JobStatus:
     ends = [(step, step_end(run, job.name, step)) for step in job.steps]
     if all(_is_over(end) for _, end in ends):
         if any(end.status == "failed" and not step.allow_failure for step, end in ends):
@@ -86,7 +103,7 @@ def job_status(run: RunState, job: Job) -> JobStatus:
         if any(end.status == "cancelled" for _, end in ends):
             return "cancelled"
         skipped = all(end.status == "skipped" and not end.guarded for _, end in ends)
-        return "skipped" if skipped and job_readiness(run, job) == "never" else "succeeded"
+        return "skipped" if skipped and _job_readiness(job, before) == "never" else "succeeded"
     statuses = {end.status for _, end in ends}
     if statuses == {"pending"}:
         return "pending"
@@ -94,39 +111,48 @@ def job_status(run: RunState, job: Job) -> JobStatus:
     return "suspended" if waiting and run.status == "suspended" else "running"
 
 
-def job_readiness(run: RunState, job: Job) -> Ready:
+def _job_readiness(job: Job, statuses: Mapping[str, JobStatus]) -> Ready:
     """Tell whether a job's dependencies allow it to start."""
-    ends = [(dependency, StepEnd(job_status(run, run.job(dependency.name)))) for dependency in job.depends_on]
-    return _readiness(ends)
+    return _readiness([(dependency, StepEnd(statuses[dependency.name])) for dependency in job.depends_on])
 
 
 def plan(run: RunState) -> Plan:
     """Decide what a driver does next: it starts everything that is ready, up to the concurrency limits."""
     result = Plan()
-    active = sum(1 for step in run.steps.values() if step.status in {"running", "suspended"})
-    room = (run.definition.concurrency or len(run.steps) + active + 1) - active
+    active = Counter(step.job for step in run.steps.values() if step.status in {"running", "suspended"})
+    room = _Room(run.definition.concurrency, active.total())
+    statuses = job_statuses(run)
     for job in run.definition.jobs:
-        match job_readiness(run, job):
+        match _job_readiness(job, statuses):
             case "never":
-                result.skip.extend((job.name, name) for name in _pending(run, job))
+                result.skip.extend((job.name, name) for step in job.steps for name in _pending(run, job.name, step))
             case "yes":
-                room = _plan_job(run, job, result, room)
+                _plan_job(run, job, result, (room, _Room(job.concurrency, active[job.name])))
             case "no":
                 pass
-    if not (result.start or result.skip or result.expand):
-        statuses = {job_status(run, job) for job in run.definition.jobs}
-        if all(status in {"succeeded", "failed", "skipped", "cancelled"} for status in statuses):
-            # A step that an earlier cancelling stopped, and that a retry did not name, was not done.
-            result.end = "failed" if statuses & {"failed", "cancelled"} else "succeeded"
+    ended = {"succeeded", "failed", "skipped", "cancelled"}
+    if not (result.start or result.skip or result.expand) and set(statuses.values()) <= ended:
+        # A step that an earlier cancelling stopped, and that a retry did not name, was not done.
+        failed = any(status in {"failed", "cancelled"} for status in statuses.values())
+        result.end = "failed" if failed else "succeeded"
     return result
 
 
-def _pending(run: RunState, job: Job) -> list[str]:
-    names: list[str] = []
-    for step in job.steps:
-        elements = run.groups.get((job.name, step.name), [step.name])
-        names.extend(name for name in elements if _is_pending(run, job.name, name))
-    return names
+@dataclass(slots=True)
+class _Room:
+    """How many steps may be under way, and how many are."""
+
+    limit: int | None
+    taken: int
+
+    @property
+    def is_left(self) -> bool:
+        return self.limit is None or self.taken < self.limit
+
+
+def _pending(run: RunState, job: str, step: Step) -> list[str]:
+    elements = run.groups.get((job, step.name), [step.name])
+    return [name for name in elements if _is_pending(run, job, name)]
 
 
 def _is_pending(run: RunState, job: str, name: str) -> bool:
@@ -134,25 +160,26 @@ def _is_pending(run: RunState, job: str, name: str) -> bool:
     return state is None or state.status == "pending"
 
 
-def _plan_job(run: RunState, job: Job, result: Plan, room: int) -> int:
-    active = sum(1 for step in run.steps.values() if step.job == job.name and step.status in {"running", "suspended"})
-    own_room = (job.concurrency or len(run.steps) + 1) - active
+def _plan_job(run: RunState, job: Job, result: Plan, rooms: tuple[_Room, _Room]) -> None:
     by_name = {step.name: step for step in job.steps}
     for step in job.steps:
         ends = [(each, step_end(run, job.name, by_name[each.name])) for each in step.depends_on]
         match _readiness(ends):
             case "never":
-                only = Job(name=job.name, steps=(step,))
-                result.skip.extend((job.name, name) for name in _pending(run, only))
+                result.skip.extend((job.name, name) for name in _pending(run, job.name, step))
             case "yes" if step.for_each is not None and (job.name, step.name) not in run.groups:
                 if (job.name, step.name) not in run.steps:
                     result.expand.append((job.name, step))
             case "yes":
-                for name in run.groups.get((job.name, step.name), [step.name]):
-                    state = run.steps[job.name, name]
-                    if state.status == "pending" and room > 0 and own_room > 0:
-                        result.start.append(state)
-                        room, own_room = room - 1, own_room - 1
+                _start(run, job.name, run.groups.get((job.name, step.name), [step.name]), result, rooms)
             case "no":
                 pass
-    return room
+
+
+def _start(run: RunState, job: str, step_names: list[str], result: Plan, rooms: tuple[_Room, _Room]) -> None:
+    for name in step_names:
+        state = run.steps[job, name]
+        if state.status == "pending" and all(room.is_left for room in rooms):
+            result.start.append(state)
+            for room in rooms:
+                room.taken += 1
