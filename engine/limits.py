@@ -56,6 +56,15 @@ POSTGRES_BACKOFF_SECONDS: Final = 2.0
 POSTGRES_PATIENCE_SECONDS: Final = 6.0
 POSTGRES_HINT_SECONDS: Final = 0.05
 
+# NATS. An attempt that gets no answer is made again while the store may take its time.
+NATS_ATTEMPT_SECONDS: Final = 2.0
+NATS_CONNECT_SECONDS: Final = 4.0
+NATS_BACKOFF_SECONDS: Final = 0.5
+NATS_PATIENCE_SECONDS: Final = 10.0
+NATS_IN_FLIGHT: Final = 256
+NATS_GATHERED: Final = 256
+NATS_HINT_SECONDS: Final = 0.05
+
 # Workflows and runs.
 MAX_DEFINITION_BYTES: Final = 262_144
 MAX_STEPS: Final = 1_000

@@ -11,16 +11,16 @@ from urllib.parse import unquote, urlsplit
 from engine.errors import BadInput
 from engine.store.base import Store
 
-_FORMS: Final = "`sqlite:///absolute/path`, a path, `postgresql://…`, or `memory:`"
+_FORMS: Final = "`sqlite:///absolute/path`, a path, `postgresql://…`, `nats://…`, or `memory:`"
 _POSTGRES: Final = frozenset({"postgresql", "postgres"})
-SCHEMES: Final = frozenset({"sqlite", "memory"}) | _POSTGRES
+_NATS: Final = frozenset({"nats", "tls"})
 
 
 def open_store(url: str) -> Store:
     """Open the store that `url` names.
 
     `sqlite:///absolute/path` or a plain path to a file; `postgresql://USER:PASSWORD@HOST:PORT/DATABASE?pool=6`, which
-    connects at the first call; `memory:`.
+    connects at the first call; `nats://HOST:PORT,HOST:PORT/BUCKET?replicas=3`, likewise; `memory:`.
 
     Raises `BadInput` for a URL that names none or whose driver is not installed, and what the backend raises when it
     cannot be opened (`StoreUnavailable`, `StoreDamaged`, `FormatTooNew`; those over a network only at the first call).
@@ -42,6 +42,8 @@ def open_store(url: str) -> Store:
             return _sqlite(path, url)
         case _ if scheme in _POSTGRES:
             return _postgres(url)
+        case _ if scheme in _NATS:
+            return _nats(url)
         case _:
             # The rest may hold a password.
             raise BadInput(f"a store of kind {scheme} is not known", hint=f"use {_FORMS}")
@@ -66,6 +68,13 @@ def _postgres(url: str) -> Store:
         from engine.store.postgres import PostgresStore, parse  # noqa: PLC0415 - only the chosen backend is loaded
 
     return PostgresStore(parse(url))
+
+
+def _nats(url: str) -> Store:
+    with _driver("nats", "nats"):
+        from engine.store.nats import NatsStore, parse  # noqa: PLC0415 - only the chosen backend is loaded
+
+    return NatsStore(parse(url))
 
 
 @contextmanager

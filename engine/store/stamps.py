@@ -54,3 +54,34 @@ class Anchor:
             return None
         passed = max(0.0, self._source.monotonic() - self._arrived)
         return self._stamp + timedelta(seconds=passed * (1 - CLOCK_RATE_ERROR))
+
+
+class StoreClock:
+    """What this instance knows of a store's clock without asking, from stamps and strict answers of `now`.
+
+    "Nothing that becomes visible later bears an earlier stamp than `t`" holds for ever once it held: whoever asks only
+    whether `until` has passed is answered from the latest strict answer when that is at or after `until`; and, while
+    the reckoning (`Anchor`) is before it, from that: it says only "not yet", on which nothing rests.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._anchor = Anchor(source)
+        self._strict: datetime | None = None
+
+    def stamped(self, stamp: datetime) -> None:
+        """Take note of the stamp of what this instance has just stored."""
+        self._anchor.saw(stamp)
+
+    def answered(self, answer: datetime) -> datetime:
+        """Take note of a strict answer that has just arrived."""
+        self._anchor.reset(answer)
+        if self._strict is None or answer > self._strict:
+            self._strict = answer
+        return answer
+
+    def guess(self, until: datetime) -> datetime | None:
+        """Tell whether `until` has passed, if that can be told without the store; None when it cannot."""
+        if self._strict is not None and self._strict >= until:
+            return self._strict
+        reckoned = self._anchor.lower_bound()
+        return reckoned if reckoned is not None and reckoned < until else None

@@ -10,6 +10,7 @@ from pathlib import Path
 from engine.store.base import Store
 from engine.store.memory import MemoryStore, RunningClock
 from engine.store.open import open_store
+from tests.support.nats import bucket, shared_cluster
 from tests.support.postgres import database, shared_server
 
 
@@ -48,6 +49,12 @@ async def postgres(directory: Path) -> AsyncIterator[Backend]:
 
 
 @asynccontextmanager
+async def nats(directory: Path) -> AsyncIterator[Backend]:
+    async with bucket(shared_cluster()) as url, _by_url(url) as backend:
+        yield backend
+
+
+@asynccontextmanager
 async def _by_url(url: str) -> AsyncIterator[Backend]:
     async with AsyncExitStack() as stack:
 
@@ -63,5 +70,6 @@ BACKENDS: dict[str, Callable[[Path], AbstractAsyncContextManager[Backend]]] = {
     "memory": memory,
     "sqlite": sqlite,
     "postgres": postgres,
+    "nats": nats,
 }
 IN_ONE_PROCESS = {"memory"}

@@ -21,42 +21,13 @@ commits that: an answer that was given binds whoever comes later.
 
 *An answer stays true.* "Nothing that becomes visible later bears an earlier stamp than `t`" holds for ever once it
 held. So whoever asks only whether `until` has passed is answered from the latest strict answer when that is at or
-after `until`; and, while this host's reckoning of the server's clock (`stamps.Anchor`) is before it, from that: it
+after `until`; and, while this host's reckoning of the server's clock (`stamps.StoreClock`) is before it, from that: it
 says only "not yet", on which nothing rests. Between the two the server decides.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from typing import Final
 
-from engine.clock import Source
-from engine.store.stamps import Anchor, to_datetime
-
-
-class ServerClock:
-    """What this instance knows of the server's clock without asking."""
-
-    def __init__(self, source: Source) -> None:
-        self._anchor = Anchor(source)
-        self._strict: datetime | None = None
-
-    def stamped(self, stamp_us: int) -> datetime:
-        """Take note of the stamp of what was just stored."""
-        stamp = to_datetime(stamp_us)
-        self._anchor.saw(stamp)
-        return stamp
-
-    def answered(self, answer_us: int) -> datetime:
-        """Take note of a strict answer that has just arrived."""
-        answer = to_datetime(answer_us)
-        self._anchor.reset(answer)
-        if self._strict is None or answer > self._strict:
-            self._strict = answer
-        return answer
-
-    def guess(self, until: datetime) -> datetime | None:
-        """Tell whether `until` has passed, if that can be told without the server; None when it cannot."""
-        if self._strict is not None and self._strict >= until:
-            return self._strict
-        reckoned = self._anchor.lower_bound()
-        return reckoned if reckoned is not None and reckoned < until else None
+# Takes the lock exclusively, and raises the sequence; in microseconds. What creates takes it shared.
+NOW: Final = "SELECT wayside_now()"

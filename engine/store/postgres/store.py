@@ -20,17 +20,16 @@ from engine.limits import (
 from engine.store.base import Record
 from engine.store.batching import Batcher, Bounds
 from engine.store.keys import check_item, check_items, check_key, check_range, range_end
-from engine.store.postgres.clock import ServerClock
+from engine.store.postgres.clock import NOW
 from engine.store.postgres.connections import Connection, Connections
 from engine.store.postgres.listener import Listener
 from engine.store.postgres.url import Location
-from engine.store.stamps import to_datetime
+from engine.store.stamps import StoreClock, to_datetime
 
 # Above every key: the longest one of the highest code point, and one character more.
 _ABOVE_ALL: Final = "\U0010ffff" * (MAX_KEY_BYTES // 4 + 1)
 
 _CREATE: Final = "SELECT key, value, stored_at FROM wayside_create($1::text[], $2::bytea[])"
-_NOW: Final = "SELECT wayside_now()"
 # In key order, so that two callers never wait for each other in a circle.
 _DELETE: Final = """DELETE FROM wayside_records WHERE key IN
     (SELECT key FROM wayside_records WHERE key = ANY($1::text[]) ORDER BY key FOR UPDATE)"""
@@ -65,7 +64,7 @@ class PostgresStore:
 
     def __init__(self, location: Location, *, source: Source | None = None) -> None:
         self._connections = Connections(location.dsn, location.place, location.connections)
-        self._clock = ServerClock(source or SystemSource())
+        self._clock = StoreClock(source or SystemSource())
         self._listener = Listener(self._connections)
         self._creates: Batcher[_Items, _Records] = Batcher("creates", self._create, _BOUNDS)
         self._deletes: Batcher[Sequence[str], None] = Batcher("deletes", self._delete, _BOUNDS)
@@ -166,7 +165,8 @@ class PostgresStore:
     def _stored(self, keys: Sequence[str], values: Sequence[bytes], rows: Sequence[Any]) -> dict[str, Record]:
         key, _, stamp_us = rows[-1]
         if key is None:
-            stamp = self._clock.stamped(stamp_us)
+            stamp = to_datetime(stamp_us)
+            self._clock.stamped(stamp)
             return {key: Record(key, value, stamp) for key, value in zip(keys, values, strict=True)}
         return {row[0]: _to_record(row) for row in rows}
 
@@ -188,8 +188,8 @@ class PostgresStore:
         return [found.get(at) for at in range(1, len(ranges) + 1)]
 
     async def _now(self, askers: Sequence[None], deadline: float) -> Sequence[datetime]:
-        answer_us = await self._connections.run(lambda c: c.fetchval(_NOW), deadline=deadline)
-        return [self._clock.answered(answer_us)] * len(askers)
+        answer_us = await self._connections.run(lambda c: c.fetchval(NOW), deadline=deadline)
+        return [self._clock.answered(to_datetime(answer_us))] * len(askers)
 
     async def _read(self, statement: str, start: str, end: str, wanted: int) -> _Rows:
         def work(connection: Connection) -> Any:  # noqa: ANN401 - asyncpg has no types
