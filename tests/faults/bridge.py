@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from engine import names
+from engine.store.open import open_store
 from tests.faults import kill
 from tests.faults.kill import Report, Simulated
 from tests.support.brokers import KINDS, Broker, Kind
@@ -152,7 +154,7 @@ async def hunt(
         await _until(everyone, tasks, signals)
         stop.set()
         await asyncio.gather(*tasks)
-        await kill.all_ended(gateway)
+        await _all_ended(gateway.data)
         for each in everyone:
             if each.client is not None:
                 await each.client.close()
@@ -176,6 +178,18 @@ async def _kill(gateway: Gateway, dice: random.Random, report: Report, *, within
         report.kills += 1
         report.between += 1
     await gateway.start()
+
+
+async def _all_ended(data: Path) -> None:
+    """Return when no run is open, or after the time that any wait could take."""
+    store = open_store(str(data / "wayside.db"))
+    try:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(kill.WAIT_SECONDS + 60):
+                while await store.list(names.OPEN, limit=1):
+                    await asyncio.sleep(0.5)
+    finally:
+        await store.close()
 
 
 async def _until(everyone: list[Bridged], tasks: list[asyncio.Task[None]], count: int) -> None:

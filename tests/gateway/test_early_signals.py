@@ -16,7 +16,7 @@ from engine.workflows.loading import Catalog
 from gateway.answers import WaitsListed, body, http_reply, mqtt_payload
 from gateway.audit import Audit
 from gateway.auth import Principal
-from gateway.deliver import Deliver, Delivered
+from gateway.deliver import Deliver, Delivered, Origin
 from tests.support.doors import HTTP, Gatehouse
 
 FRONT_DOOR = """
@@ -229,3 +229,47 @@ async def test_a_device_starts_a_run_once_for_each_id_and_a_reader_sees_its_wait
     assert [(wait["key"], wait["run"]) for wait in listed.waits] == [("kitchen-verdict", run)]
     untriggered = await site.house.deliver.start_run(kitchen, HTTP, workflow="back-door", raw=b"", signal_id="7")
     assert untriggered.words.error == "not_found"
+
+
+async def test_a_signal_that_was_under_way_for_longer_than_early_ones_are_taken_is_delivered_but_not_held(
+    site: Site,
+) -> None:
+    kitchen = await site.house.device("kitchen", "signal:front-door/kitchen-verdict")
+    late = Origin(door="bridge", age_seconds=10.5)
+
+    async def signal(origin: Origin) -> Delivered:
+        return await site.house.deliver.signal(kitchen, origin, workflow="front-door", key="kitchen-verdict", raw=KNOWN)
+
+    assert (await signal(late)).words.error == "no_open_wait"
+    run = await site.run()
+    assert (await signal(late)).words.code == 202
+    assert (await site.step(run))["status"] == "succeeded"
+    assert (await signal(Origin(door="bridge", age_seconds=9.5))).words.code == 202
+    assert (await site.step(await site.run()))["status"] == "succeeded"
+
+
+async def test_a_stale_signal_or_run_is_refused_after_its_grant_and_changes_nothing(site: Site) -> None:
+    kitchen = await site.house.device("kitchen", "signal:front-door/kitchen-verdict", "run:front-door")
+    stale = Origin(door="bridge", age_seconds=40.0, stale=True)
+    refused = await site.house.deliver.signal(
+        kitchen, stale, workflow="front-door", key="kitchen-verdict", raw=KNOWN, signal_id="s1"
+    )
+    assert (refused.words.code, refused.words.error) == (410, "stale")
+    refused = await site.house.deliver.signal(kitchen, stale, workflow="back-door", key="kitchen-verdict", raw=KNOWN)
+    assert refused.words.error == "not_found"
+    refused = await site.house.deliver.start_run(kitchen, stale, workflow="front-door", raw=b"{}", signal_id="r1")
+    assert refused.words.error == "stale"
+    assert (await site.engine.runs())[0] == []
+    assert (await site.step(await site.run()))["status"] == "suspended"
+
+
+async def test_what_the_door_itself_repeats_is_not_counted_against_the_device_again(site: Site) -> None:
+    kitchen = await site.house.device("kitchen", "signal:front-door/kitchen-verdict")
+    again = Origin(door="bridge", again=True)
+    answers = set()
+    for number in range(30):
+        delivered = await site.house.deliver.signal(
+            kitchen, again, workflow="front-door", key="kitchen-verdict", raw=KNOWN, signal_id=f"s{number}"
+        )
+        answers.add(delivered.words.error)
+    assert answers == {"", "early_signal_held"}
