@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from engine.clock import Source, secret_number
 from gateway.auth import Principal
@@ -29,6 +29,15 @@ _DIGITS: Final = _BITS // 4
 V = TypeVar("V")
 
 
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What came of a form, shown once on the page that follows."""
+
+    kind: Literal["good", "bad"]
+    text: str
+    detail: str = ""
+
+
 @dataclass(eq=False, slots=True)
 class Session:
     """One browser that was let in. `csrf` is what its forms carry; `streams` counts its live connections."""
@@ -37,6 +46,7 @@ class Session:
     until: float  # monotonic seconds
     csrf: str = field(repr=False)
     streams: int = 0
+    notice: Notice | None = None
 
     def is_own_form(self, token: str) -> bool:
         """Tell whether a form was made for this session."""

@@ -13,6 +13,7 @@ from gateway.http.access import Parts, Who
 from gateway.http.admission import Admission
 from gateway.http.models import Doors
 from gateway.services import Services
+from gateway.web.routes import ROUTES as PAGE
 
 PREFIX: Final = "/api/v1"
 
@@ -44,6 +45,7 @@ def create_app(services: Services) -> FastAPI:
         _router,
     ):
         app.include_router(router, prefix=PREFIX)
+    app.router.routes.extend(PAGE)
     _describe_problems(app)
     return app
 

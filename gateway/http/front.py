@@ -20,7 +20,12 @@ from gateway.logs import get_logger
 
 MAX_BODY_BYTES: Final = MAX_PAYLOAD_BYTES
 # Only an operator gets as far as having a whole definition read.
-_LARGER: Final = {"/api/v1/workflows/validate": MAX_DEFINITION_BYTES}
+_LARGER: Final = {
+    "/api/v1/workflows/validate": MAX_DEFINITION_BYTES,
+    # The page's forms, which write a payload in up to three times its bytes.
+    "/send": 4 * MAX_PAYLOAD_BYTES,
+    "/runs": 4 * MAX_PAYLOAD_BYTES,
+}
 _HEADERS: Final = [
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -47,7 +52,9 @@ class Front:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                message = {**message, "headers": [*message.get("headers", []), *_HEADERS]}
+                given = message.get("headers", [])
+                named = {name for name, _ in given}
+                message = {**message, "headers": [*given, *(h for h in _HEADERS if h[0] not in named)]}
             await send(message)
 
         try:
