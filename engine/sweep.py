@@ -23,6 +23,7 @@ from engine.waits import Open, Settled, settle, settle_registered
 GoOn = Callable[[str], Awaitable[None]]
 TakeOver = Callable[[str, str], Awaitable[None]]
 IsDead = Callable[[str, str], Awaitable[bool]]
+_FIRST_PAGE = 16
 _PAGE = 500
 
 
@@ -56,14 +57,15 @@ class Sweep:
 
     async def _each(self, prefix: str) -> AsyncIterator[Record]:
         after: str | None = None
+        size = _FIRST_PAGE  # and then ever larger ones: what is read grows with what is looked at
         while True:
-            page = await self.actor.store.list(prefix, after=after, limit=_PAGE)
+            page = await self.actor.store.list(prefix, after=after, limit=size)
             for record in page:
                 self.looked_at += 1
                 yield record
-            if len(page) < _PAGE:
+            if len(page) < size:
                 return
-            after = page[-1].key
+            after, size = page[-1].key, min(2 * size, _PAGE)
 
     async def _guarded(self, record: Record, look: Callable[[Record], Awaitable[None]]) -> None:
         """Look at one index record; a damaged record behind it is told of, and the pass goes on."""
