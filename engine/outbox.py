@@ -55,10 +55,11 @@ class Follower:
 
 async def prune(store: Store) -> None:
     """Delete commands that every instance has had minutes to read; never the highest, which the next is numbered by."""
-    found = await store.list(names.OUTBOX, limit=500)
-    if len(found) < 2:
-        return
     horizon = await store.now() - timedelta(seconds=OUTBOX_RETENTION_SECONDS)
+    oldest = await store.list(names.OUTBOX, limit=1)
+    if not oldest or oldest[0].stored_at >= horizon:
+        return
+    found = await store.list(names.OUTBOX, limit=500)
     last = await store.last(names.OUTBOX)
     old = [record.key for record in found if record.stored_at < horizon and (last is None or record.key != last.key)]
     if old:
