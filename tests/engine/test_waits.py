@@ -1,10 +1,10 @@
-"""Opening and settling a wait: the claim, the seal, the holder that is overdue, replaced or damaged, and coming again."""
+"""Opening and settling a wait: the claim, the seal, the overdue and the replaced holder, and coming again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from engine import names, waits
@@ -84,8 +84,8 @@ class Setting:
 
 
 @pytest.fixture
-def here() -> Iterator[Setting]:
-    yield Setting()
+def here() -> Setting:
+    return Setting()
 
 
 def wanted(wait: str = "w1", run: str = "r1", **fields: object) -> WaitRequest:
@@ -203,7 +203,7 @@ async def test_after_too_many_rounds_the_step_gives_up_as_contended(here: Settin
             number = len(await peer.list(KEY.claims)) + 1
             claim = (await here.claim(1)).value
             wait = f"x{number}"
-            await peer.create(*encode(Claim(**{**fields_of(claim), "at": KEY.claim(number), "wait": wait})))
+            await peer.create(*encode(msgspec.structs.replace(claim, at=KEY.claim(number), wait=wait)))
             await peer.create(*encode(TimedOut(at=names.outcome(wait), nonce=wait)))
 
     peer = here.store.peer()
@@ -216,10 +216,6 @@ async def test_after_too_many_rounds_the_step_gives_up_as_contended(here: Settin
     assert isinstance(outcome, Cancelled)
     assert outcome.why == "contended"
     assert rounds == MAX_ROUNDS
-
-
-def fields_of(claim: Claim) -> dict[str, object]:
-    return {name: getattr(claim, name) for name in claim.__struct_fields__}
 
 
 async def test_a_wait_without_a_key_needs_no_claim(here: Setting) -> None:
@@ -285,7 +281,7 @@ async def test_a_time_out_seals_its_slot_first(here: Setting) -> None:
     assert b'"type":"seal"' in record.value
 
 
-async def test_a_signal_that_has_the_seals_number_is_looked_at_before_the_slot_is_sealed_above_it(
+async def test_a_signal_that_has_the_seals_number_is_looked_at_and_the_slot_sealed_above_it(
     here: Setting,
 ) -> None:
     await opened(here, wanted())
