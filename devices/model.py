@@ -32,11 +32,15 @@ Name = Annotated[str, msgspec.Meta(pattern=rf"^{NAME_PATTERN}\Z")]
 Secrets = Annotated[tuple["Secret", ...], msgspec.Meta(max_length=MAX_SECRETS)]
 
 
-class Secret(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One token's digest. `since` is the number of the revision that brought it, and so tells it from the others."""
+class Secret(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One token's digest. `since` is the number of the revision that brought it, and so tells it from the others.
+
+    `verifiers` maps a broker's kind to the token in the form in which that broker keeps passwords.
+    """
 
     digest: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
     since: Annotated[int, msgspec.Meta(ge=1)]
+    verifiers: dict[str, Annotated[str, msgspec.Meta(max_length=512)]] = {}
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -61,12 +61,13 @@ async def add(
     wanted = _canonical(grants)
     _check_note(note)
     token, digest = _issue("device", draw)
+    verifiers = registry.verify(token)
 
     def decide(current: Device | None, place: Place) -> DeviceRevision:
         if current is not None and current.state != "deleted":
             hint = "`device rotate` gives it another token, `device grant` another grant"
             raise Conflict(f"there is a device {name} already", hint=hint)
-        secret = Secret(digest=digest, since=place.rev)
+        secret = Secret(digest=digest, since=place.rev, verifiers=verifiers)
         return DeviceRevision(
             at=place.at,
             nonce=place.nonce,
@@ -112,10 +113,12 @@ async def ungrant(registry: Registry, name: str, text: str, *, by: str) -> Devic
 async def rotate(registry: Registry, name: str, *, by: str, draw: Draw = secret_number) -> Issued:
     """Give a device a second token; the first works until `finish_rotation`."""
     token, digest = _issue("device", draw)
+    verifiers = registry.verify(token)
 
     def decide(current: Device | None, place: Place) -> DeviceRevision:
         device = _there(current, name)
-        secrets = _added(name, device.secrets, Secret(digest=digest, since=place.rev))
+        secret = Secret(digest=digest, since=place.rev, verifiers=verifiers)
+        secrets = _added(name, device.secrets, secret)
         return _revision(device, place, did="rotate", by=by, secrets=secrets)
 
     return Issued(await registry.revise_device(name, decide), token)

@@ -54,6 +54,11 @@ class Revised:
     detail: str = ""
 
 
+def no_verifiers(_token: str) -> dict[str, str]:
+    """Make none: there is no broker that has a form of its own."""
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class _Wanted:
     kind: Kind
@@ -64,11 +69,20 @@ class _Wanted:
 class Registry:
     """Devices and operators in memory. `load` first; `follow` runs beside everything else.
 
-    Look-ups are dictionary reads. `noted` hears what this process changed, once it is stored; those who `watch` hear of
-    every newer revision, whoever made it, on the event loop, and must not raise.
+    Look-ups are dictionary reads. `verify` makes the brokers' verifiers of a device's new token. `noted` hears what
+    this process changed, once it is stored; those who `watch` hear of every newer revision, whoever made it, on the
+    event loop, and must not raise.
     """
 
-    def __init__(self, store: Store, source: Source, *, noted: Callable[[Revised], None] | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        source: Source,
+        *,
+        noted: Callable[[Revised], None] | None = None,
+        verify: Callable[[str], dict[str, str]] = no_verifiers,
+    ) -> None:
+        self.verify: Final = verify
         self._store = store
         self._source = source
         self._noted = noted

@@ -15,6 +15,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Final
 
+from devices.exports.verifiers import maker
 from devices.model import Rate
 from devices.registry import Registry
 from engine.clock import Source, SystemSource
@@ -92,7 +93,7 @@ async def compose(settings: Settings, *, sweeps: bool = True) -> AsyncIterator[S
         audit = Audit(store, engine.instance, source, heard=lambda record: _heard(engine, audit, live, record))
         live = Live(store, engine.instance)
         relay.observers = (audit, live)
-        registry = Registry(store, source, noted=audit.revised)
+        registry = Registry(store, source, noted=audit.revised, verify=maker(settings.bridge.verifiers))
         async with engine:
             await registry.load()
             await data.ensure_admin(registry, settings.data)

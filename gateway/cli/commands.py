@@ -28,6 +28,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "waits": "signals",
     "signal": "signals",
     "device": "devices",
+    "map": "maps",
     "operator": "operators",
     "login": "operators",
     "audit": "audit",

@@ -8,11 +8,13 @@ import typer
 
 from gateway.cli import output
 from gateway.cli.client import Client, connect
+from gateway.cli.exports import export
 from gateway.cli.invocation import current
 from gateway.cli.main import finish
 from gateway.pasting import how_to_connect
 
 app = typer.Typer(no_args_is_help=True, help="Devices: who may connect, and what each may do.")
+app.command()(export)
 
 
 def register(parent: typer.Typer) -> None:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
 from engine.clock import rfc3339
-from gateway.http import audit, devices, operators, problems, runs, signals, waits, workflows, ws
+from gateway.http import audit, brokers, devices, operators, problems, runs, signals, waits, workflows, ws
 from gateway.http.access import Parts, Who
 from gateway.http.admission import Admission
 from gateway.http.models import Doors
@@ -41,6 +41,7 @@ def create_app(services: Services) -> FastAPI:
         devices.router,
         audit.router,
         operators.router,
+        brokers.router,
         ws.router,
         _router,
     ):

@@ -254,6 +254,22 @@ class IssuedToken(DeviceView):
     token: str
 
 
+class ExportFile(_Answer):
+    """A file; a secret one holds verifiers of tokens."""
+
+    name: str
+    text: str
+    secret: bool
+
+
+class BrokerExport(_Answer):
+    """A broker's users and access rules, and which devices it will not know."""
+
+    broker: str
+    files: list[ExportFile]
+    warnings: list[str]
+
+
 # -- audit and the rest ------------------------------------------------------------------------------------------
 
 
@@ -271,6 +287,47 @@ class AuditPage(_Answer):
     events: list[AuditEventView]
     next: str
     more: bool
+
+
+class ChainFlaw(_Answer):
+    kind: Literal["changed", "removed", "reordered", "cut_off"]
+    instance: str
+    seq: int
+    text: str
+
+
+class ChainCheck(_Answer):
+    """`unvouched`: instances that were killed, so that nobody says what their last event was."""
+
+    ok: bool
+    events: int
+    chains: int
+    flaws: list[ChainFlaw]
+    unvouched: list[str]
+
+
+class StoryLine(_Answer):
+    time: str
+    text: str
+    action: str
+
+
+class StoryCause(_Answer):
+    """`cause` is a stable word; `hint` says what to do."""
+
+    cause: str
+    text: str
+    hint: str
+
+
+class StoryView(_Answer):
+    """What happened to one signal, run or key, in order, and why nothing came of it if nothing did."""
+
+    about: str
+    kind: Literal["receipt", "run", "key"]
+    story: list[StoryLine]
+    causes: list[StoryCause]
+    conclusion: str
 
 
 class Doors(_Answer):

@@ -1,4 +1,4 @@
-"""Proves what becomes of messages that lay in the broker while no gateway was there: applied once, stale, or not held."""
+"""Proves what becomes of messages that lay in the broker while no gateway was there: applied once, or stale."""
 
 from __future__ import annotations
 

@@ -1,0 +1,101 @@
+"""`wayside device export`: users and access rules for a broker, once or whenever the registry changes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from engine.errors import WaysideError
+from gateway.cli import output
+from gateway.cli.client import connect
+from gateway.cli.invocation import current
+from gateway.cli.main import finish
+
+WATCH_SECONDS: Final = 2.0
+
+
+def export(
+    broker: Annotated[str, typer.Argument(help="mosquitto, emqx or nats")],
+    to: Annotated[Path | None, typer.Option(metavar="DIR", help="write the files there; else they are printed")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="write again whenever the registry has changed")] = False,
+    reload: Annotated[
+        str | None, typer.Option(metavar="COMMAND", help="run this after each change, such as 'pkill -HUP mosquitto'")
+    ] = None,
+) -> None:
+    """Write users and access rules for a broker, from the registry: what keeps devices apart there."""
+    if watch and to is None:
+        raise typer.BadParameter("--watch needs --to DIR")
+    if to is not None:
+        to.mkdir(parents=True, exist_ok=True)
+    finish(_export(broker, to, watch=watch, reload=reload))
+
+
+async def _export(broker: str, to: Path | None, *, watch: bool, reload: str | None) -> None:
+    said: list[str] = []
+    while True:
+        async with connect() as client:
+            while True:
+                document = await client.get(f"/exports/{broker}")
+                if document["warnings"] != said:
+                    said = document["warnings"]
+                    for warning in said:
+                        output.note(f"warning: {warning}")
+                if to is None:
+                    _print(document)
+                    return
+                await _write(document, to, reload)
+                if not watch:
+                    return
+                await asyncio.sleep(WATCH_SECONDS)
+                if client.local:
+                    break  # it would hold the store: look again from the start
+
+
+def _print(document: Mapping[str, Any]) -> None:
+    if current().json:
+        output.emit(document)
+        return
+    for file in document["files"]:
+        output.line(f"# ---- {file['name']}")
+        output.line(file["text"].rstrip("\n"))
+
+
+async def _write(document: Mapping[str, Any], to: Path, reload: str | None) -> None:
+    """Write what has changed, each file at once and whole, then have the broker read it."""
+    # Every version is the registry's alone: the verifiers in it do not change, so neither does the text.
+    changed = [file for file in document["files"] if _text(to / file["name"]) != file["text"]]
+    for file in changed:
+        _replace(to / file["name"], file["text"], mode=0o600 if file["secret"] else 0o644)
+        output.note(f"wrote {to / file['name']}")
+    if changed and reload:
+        process = await asyncio.create_subprocess_exec(*shlex.split(reload))
+        if await process.wait():
+            raise WaysideError(f"the command of --reload ended with status {process.returncode}")
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _replace(path: Path, text: str, *, mode: int) -> None:
+    """Replace a file in one step, with its owner and group as they were, so that the broker can still read it."""
+    unfinished = path.with_name(f".{path.name}.new")
+    unfinished.unlink(missing_ok=True)
+    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as stream:
+        if path.exists() and os.geteuid() == 0:
+            before = path.stat()
+            os.fchown(stream.fileno(), before.st_uid, before.st_gid)
+            os.fchmod(stream.fileno(), before.st_mode & 0o777)
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    unfinished.replace(path)
