@@ -37,7 +37,7 @@ class Request:
 Answer: TypeAlias = "Record | list[Record] | datetime | None | StoreUnavailable"
 
 
-class _Asked:
+class Asked:
     """Hands one request to whoever steps the coroutine, and its answer back."""
 
     def __init__(self, request: Request) -> None:
@@ -52,26 +52,26 @@ class SteppedStore:
     """A store whose every operation is a step; a list of creates, or of deletes, is a step for each item."""
 
     async def create(self, key: str, value: bytes) -> Record:
-        return await _Asked(Request("create", key, value))  # type: ignore[no-any-return]
+        return await Asked(Request("create", key, value))  # type: ignore[no-any-return]
 
     async def create_all(self, items: Sequence[tuple[str, bytes]]) -> list[Record]:
-        return [await _Asked(Request("create", key, value)) for key, value in items]
+        return [await Asked(Request("create", key, value)) for key, value in items]
 
     async def get(self, key: str) -> Record | None:
-        return await _Asked(Request("get", key))  # type: ignore[no-any-return]
+        return await Asked(Request("get", key))  # type: ignore[no-any-return]
 
     async def last(self, prefix: str) -> Record | None:
-        return await _Asked(Request("last", prefix))  # type: ignore[no-any-return]
+        return await Asked(Request("last", prefix))  # type: ignore[no-any-return]
 
     async def list(self, prefix: str, *, after: str | None = None, limit: int | None = None) -> list[Record]:
-        return await _Asked(Request("list", prefix, after=after, limit=limit))  # type: ignore[no-any-return]
+        return await Asked(Request("list", prefix, after=after, limit=limit))  # type: ignore[no-any-return]
 
     async def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
-            await _Asked(Request("delete", key))
+            await Asked(Request("delete", key))
 
     async def now(self, until: datetime | None = None) -> datetime:
-        return await _Asked(Request("now", ""))  # type: ignore[no-any-return]
+        return await Asked(Request("now", ""))  # type: ignore[no-any-return]
 
     async def changed(self) -> None:
         raise AssertionError("no protocol coroutine waits for a hint")

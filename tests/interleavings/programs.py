@@ -24,7 +24,7 @@ from engine.waits import settle
 from engine.workflows.definition import Definition, WaitTask
 from engine.workflows.validation import load_text
 from tests.interleavings.invariants import Sent, Told
-from tests.interleavings.machine import Hands, Program
+from tests.interleavings.machine import Asked, Hands, Program
 
 KEY = Key("door", "verdict")
 DEVICE = Sender(kind="device", id="camera")
@@ -175,6 +175,16 @@ def runs_it(run: str, definition: Definition) -> Program:
     return program
 
 
+def starts(run: str, definition: Definition) -> Program:
+    """Create a run and die: nobody drives it."""
+
+    async def program(hands: Hands) -> None:
+        new = runs.NewRun(run=run_id(run), definition=definition, inputs=b"{}", by="test")
+        await runs.start(hands.actor(), new)
+
+    return program
+
+
 def continues(run: str, *, dead: frozenset[str] = frozenset()) -> Program:
     """Take a run and drive it, if it may go on; `dead` names drivers that are taken for dead, rightly or not."""
 
@@ -262,3 +272,18 @@ def in_turn(*programs: Program) -> Program:
             await each(hands)
 
     return program
+
+
+def half(program: Program, steps: int) -> Program:
+    """Do the first `steps` operations of a program, and die."""
+
+    async def first(hands: Hands) -> None:
+        coroutine = program(hands)
+        try:
+            request = coroutine.send(None)
+            for _ in range(steps):
+                request = coroutine.send(await Asked(request))
+        finally:
+            coroutine.close()
+
+    return first

@@ -16,8 +16,10 @@ from tests.interleavings.programs import (
     removes,
     retries,
     runs_it,
+    half,
     sends,
     settles,
+    starts,
     sweeps,
     workflow,
 )
@@ -178,6 +180,179 @@ def _same_twice(again: int = 0) -> dict[str, Program]:
     return {"A": sent, "B": sent}
 
 
+# -- race 7 ------------------------------------------------------------------------------------------------------
+
+
+# -- race 8 ------------------------------------------------------------------------------------------------------
+
+
+def two_instances(**options: Any) -> Scenario:
+    """Two instances continue one run."""
+    before = [(0.0, runs_it("w", PLAIN)), (1.0, sends("s", PLAIN, drives=False))]
+    players = {"A": continues("w"), "B": continues("w")}
+    return scenario("8 two instances continue a run", players, before=before, moments=(2.0,), **options)
+
+
+def sweep_and_sender(**options: Any) -> Scenario:
+    """The sender's instance and another's sweep continue one run."""
+    players = {"S": sends("s", FIRM), "T": sweeps()}
+    return scenario("8 sender and sweep continue a run", players, before=[(0.0, runs_it("w", FIRM))], **options)
+
+
+# -- race 9 ------------------------------------------------------------------------------------------------------
+
+
+def takeover(**options: Any) -> Scenario:
+    """A driver is taken for dead while it opens its wait; it is only slow, and a signal is held."""
+    before = [(0.0, sends("s", PLAIN)), (0.0, starts("w", PLAIN))]
+    players = {"W": continues("w"), "T": continues("w", dead=frozenset({"W"}))}
+    return scenario("9 takeover, one signal held", players, before=before, **options)
+
+
+def takeover_and_signal(**options: Any) -> Scenario:
+    """A driver is taken for dead while it opens its wait, and a signal comes."""
+    players = {
+        "W": continues("w"),
+        "T": continues("w", dead=frozenset({"W"})),
+        "S": sends("s", PLAIN, drives=False),
+    }
+    options = {"before": [(0.0, starts("w", PLAIN))], "kills": 0, **options}
+    return scenario("9 takeover/signal", players, **options)
+
+
+def takeover_and_next_run(**options: Any) -> Scenario:
+    """A driver is taken for dead while it opens its wait on a key that another run holds, and that run's wait ends."""
+    players = {"W": continues("w"), "T": continues("w", dead=frozenset({"W"})), "S": sends("s", PLAIN, drives=False)}
+    before = [(0.0, runs_it("v", PLAIN)), (0.0, starts("w", PLAIN))]
+    return scenario("9 takeover, the key held/signal", players, before=before, **{"kills": 0, **options})
+
+
+# -- race 10 -----------------------------------------------------------------------------------------------------
+
+
+def cancel_and_opening(**options: Any) -> Scenario:
+    """A run is cancelled while it opens its wait."""
+    players = {"W": continues("w"), "C": cancels("w")}
+    return scenario("10 cancel/opening", players, before=[(0.0, starts("w", PLAIN))], **options)
+
+
+def cancel_and_signal(**options: Any) -> Scenario:
+    """A run is cancelled as a signal comes."""
+    players = {"S": sends("s", PLAIN), "C": cancels("w")}
+    return scenario("10 cancel/signal", players, before=[(0.0, runs_it("w", PLAIN))], **options)
+
+
+def cancel_opening_and_signal(**options: Any) -> Scenario:
+    """A run is cancelled while it opens its wait, and a signal comes."""
+    players = {"W": continues("w"), "C": cancels("w"), "S": sends("s", PLAIN, drives=False)}
+    return scenario("10 cancel/opening/signal", players, before=[(0.0, starts("w", PLAIN))], **{"kills": 0, **options})
+
+
+def retry_and_signal(**options: Any) -> Scenario:
+    """A waiting step is run again as a signal comes."""
+    players = {"S": sends("s", PLAIN, drives=False), "R": retries("w", "identify")}
+    return scenario("10 retry/signal", players, before=[(0.0, runs_it("w", PLAIN))], **options)
+
+
+def two_retries(**options: Any) -> Scenario:
+    """A failed step is run again by two."""
+    before = [(0.0, runs_it("w", PLAIN)), (30.0, sweeps())]
+    players = {"A": retries("w"), "B": retries("w")}
+    return scenario("10 retry/retry", players, before=before, moments=(40.0,), **options)
+
+
+def replace_and_signal(**options: Any) -> Scenario:
+    """A step replaces the holder of its key as a signal comes."""
+    players = {"W": runs_it("w", REPLACE), "S": sends("s", REPLACE, drives=False)}
+    return scenario("onHeld: replace/signal", players, before=[(0.0, runs_it("v", REPLACE))], **options)
+
+
+def held_and_signal(**options: Any) -> Scenario:
+    """A step finds its key held as a signal frees it."""
+    players = {"W": runs_it("w", PLAIN), "S": sends("s", PLAIN, drives=False)}
+    return scenario("key held/signal", players, before=[(0.0, runs_it("v", PLAIN))], **options)
+
+
+def latest_signals(**options: Any) -> Scenario:
+    """Two early signals under `latest`, and a wait."""
+    players = {**_two_signals(LATEST), "W": runs_it("w", LATEST)}
+    return scenario("latest: signal/signal/wait", players, **{"kills": 0, **options})
+
+
+def latest_three(**options: Any) -> Scenario:
+    """A signal is held under `latest`; two more come, one of them identified and sent again, as a wait opens."""
+    players = {
+        "A": sends("a", LATEST, drives=False),
+        "B": sends("b", LATEST, signal_id="i", drives=False),
+        "W": runs_it("w", LATEST),
+    }
+    before = [(0.0, sends("b", LATEST, signal_id="i"))]
+    return scenario("latest: three signals/wait", players, before=before, **{"kills": 0, **options})
+
+
+# -- expiry and removal ------------------------------------------------------------------------------------------
+
+
+def expiry_and_wait(**options: Any) -> Scenario:
+    """A held signal expires as a wait opens."""
+    players = {"T": sweeps(), "W": runs_it("w", PLAIN)}
+    before = [(0.0, sends("s", PLAIN, signal_id="i"))]
+    options = {"moments": (9.0, 10.0, 10.5), "kills": 0, **options}
+    return scenario("expiry/wait", players, before=before, **options)
+
+
+def expiry_and_repeat(**options: Any) -> Scenario:
+    """A held signal expires as it is sent again, and a wait opens."""
+    players = {"T": sweeps(), "R": sends("s", PLAIN, signal_id="i", drives=False), "W": runs_it("w", PLAIN)}
+    before = [(0.0, sends("s", PLAIN, signal_id="i"))]
+    options = {"moments": (10.0, 10.5), "kills": 0, **options}
+    return scenario("expiry/repeat/wait", players, before=before, **options)
+
+
+TOOK = [(0.0, runs_it("v", PLAIN)), (1.0, sends("s", PLAIN, signal_id="i"))]
+HELD_AND_TOOK = [(0.0, sends("s", PLAIN, signal_id="i")), (1.0, runs_it("v", PLAIN))]
+
+
+def removal_and_repeat(**options: Any) -> Scenario:
+    """A run is removed as a signal that its wait took is sent again, and the next wait opens."""
+    players = {
+        "R": sends("s", PLAIN, signal_id="i", drives=False),
+        "X": removes("v"),
+        "T": sweeps(),
+    }
+    options = {"moments": (2.0, 450.0), "kills": 0, **options}
+    return scenario("removal/repeat/sweep", players, before=HELD_AND_TOOK, **options)
+
+
+def removal_and_late_answer(**options: Any) -> Scenario:
+    """A sender stores a signal and sleeps; a wait takes it, its run ends and is removed; the sender wakes."""
+    players = {
+        "S": sends("s", PLAIN, drives=False),
+        "V": in_turn(runs_it("v", PLAIN), removes("v")),
+        "T": in_turn(sweeps(), runs_it("w", PLAIN)),
+    }
+    options = {"moments": (0.0, 450.0), "kills": 0, **options}
+    return scenario("removal/late answer", players, **options)
+
+
+def removal_and_early_signal(**options: Any) -> Scenario:
+    """A run is removed as an early signal comes; the next wait takes it."""
+    players = {"X": removes("v"), "S": sends("n", PLAIN, drives=False), "W": runs_it("w", PLAIN)}
+    return scenario("release/early signal/next wait", players, before=TOOK, **{"moments": (2.0,), "kills": 0, **options})
+
+
+def removal_by_two(**options: Any) -> Scenario:
+    """Two instances finish a removal that was begun and not gone through with, as the signal is sent again."""
+    players = {
+        "T": sweeps(),
+        "U": sweeps(),
+        "R": sends("s", PLAIN, signal_id="i", drives=False),
+    }
+    before = [*HELD_AND_TOOK, (2.0, half(removes("v"), 3))]
+    options = {"moments": (450.0,), "kills": 0, **options}
+    return scenario("removal/removal/repeat", players, before=before, **options)
+
+
 PAIRS: dict[str, Callable[..., Scenario]] = {
     "signal_and_wait": signal_and_wait,
     "signal_and_refusing_wait": signal_and_refusing_wait,
@@ -189,10 +364,30 @@ PAIRS: dict[str, Callable[..., Scenario]] = {
     "same_signal_twice_early": same_signal_twice_early,
     "same_signal_twice_waiting": same_signal_twice_waiting,
     "repeat_and_next_wait": repeat_and_next_wait,
+    "two_instances": two_instances,
+    "sweep_and_sender": sweep_and_sender,
+    "takeover": takeover,
+    "cancel_and_opening": cancel_and_opening,
+    "cancel_and_signal": cancel_and_signal,
+    "retry_and_signal": retry_and_signal,
+    "two_retries": two_retries,
+    "replace_and_signal": replace_and_signal,
+    "held_and_signal": held_and_signal,
+    "expiry_and_wait": expiry_and_wait,
 }
 TRIPLES: dict[str, Callable[..., Scenario]] = {
     "early_signal_and_deadline": early_signal_and_deadline,
     "two_signals_and_wait": two_signals_and_wait,
     "two_waits_and_signal": two_waits_and_signal,
     "same_signal_twice": same_signal_twice,
+    "takeover_and_signal": takeover_and_signal,
+    "takeover_and_next_run": takeover_and_next_run,
+    "cancel_opening_and_signal": cancel_opening_and_signal,
+    "latest_signals": latest_signals,
+    "latest_three": latest_three,
+    "expiry_and_repeat": expiry_and_repeat,
+    "removal_and_repeat": removal_and_repeat,
+    "removal_and_late_answer": removal_and_late_answer,
+    "removal_and_early_signal": removal_and_early_signal,
+    "removal_by_two": removal_by_two,
 }
