@@ -218,7 +218,7 @@ async def judge_pending(actor: Actor, at: PendingAt, held: Stored[Pending]) -> T
     # The time before the claims: a claim that opens after the limit cannot take the signal any more.
     now = await actor.store.now(until=until)
     if records.current_slot(await actor.top(at.key)) == at.slot:
-        state: State = "held" if now < until else "expired"
+        state: State = "held" if now <= until else "expired"
         return Taken(receipt=receipt, state=state, duplicate=True, held_until=until)
     claim = await actor.taking(at.key, at.slot)
     if claim is None:

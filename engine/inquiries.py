@@ -195,7 +195,7 @@ async def _held_signal(actor: Actor, at: PendingAt) -> dict[str, Any] | None:
     if records.current_slot(await actor.top(at.key)) != at.slot:
         return None
     until = records.kept_until(Stored(entry.value, entry.number, entry.at))
-    if await actor.store.now(until=until) >= until:
+    if await actor.store.now(until=until) > until:
         return None
     sender = entry.value.sender
     return {

@@ -411,5 +411,5 @@ def current_slot(top: Stored[KeyRecord] | None) -> int:
 
 
 def kept_until(pending: Stored[Pending]) -> datetime:
-    """Until when an early signal may still be taken."""
+    """Until when, that moment included, an early signal may still be taken."""
     return pending.at + timedelta(seconds=pending.value.limit)

@@ -171,7 +171,8 @@ async def expire(actor: Actor, at: PendingAt) -> bool:
         return True
     pending = Stored(entry.value, entry.number, entry.at)
     until = records.kept_until(pending)
-    if await actor.store.now(until=until) < until:
+    if await actor.store.now(until=until) <= until:
+        # A claim that is stored in this very microsecond still takes the signal.
         return False
     if records.current_slot(await actor.top(at.key)) != at.slot:
         claim = await actor.taking(at.key, at.slot)

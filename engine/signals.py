@@ -201,7 +201,7 @@ async def _hold(actor: Actor, sending: Sending, at: PendingAt, task: WaitTask, t
 async def _full(actor: Actor, at: PendingAt) -> bool:
     """Tell whether too many records of the slot are stored; cleared ones do not count, their numbers do not return."""
     lowest = await actor.store.list(at.key.slot(at.slot), limit=1)
-    return bool(lowest) and at.m - names.number_of(lowest[0].key) > MAX_SLOT_RECORDS
+    return bool(lowest) and at.m - names.number_of(lowest[0].key) >= MAX_SLOT_RECORDS
 
 
 async def _behind(actor: Actor, sending: Sending, at: PendingAt, receipt: Receipt) -> Answer | None:

@@ -114,7 +114,7 @@ class Sweep:
         claim = await self.actor.taking(at.key, at.slot)
         if claim is not None and not isinstance(await settle(self.actor, at.key, claim), Settled):
             until = records.kept_until(Stored(entry.value, entry.number, entry.at))
-            if await self.actor.store.now(until=until) < until:
+            if await self.actor.store.now(until=until) <= until:
                 return
         await self.actor.store.delete([record.key])
 

@@ -78,7 +78,7 @@ def admission(
             return SlotBehind()
         case Stored(value=Pending() as value, number=number, at=at):
             pending = Stored(value, number, at)
-            if task.early_policy == "first" and now < kept_until(pending):
+            if task.early_policy == "first" and now <= kept_until(pending):
                 return AlreadyHeld(pending)
             return Hold(current_slot(top), number + 1)
         case Stored(number=number):

@@ -247,7 +247,7 @@ async def test_hold_9_of_two_steps_with_one_pending_signal_only_the_claim_winner
 async def test_hold_10_an_expired_signal_is_told_of_once_and_cleared(one: Bench) -> None:
     """One that no wait took is removed once it is past its limit and a grace period, and that is audited."""
     answer = await send(one, "holds")
-    await one.after(10)
+    await one.after(10.1)
     await one.after(0)
     assert [event.receipt for event in one.heard.named("signal.expired")] == [answer.receipt.id]
     await one.after(500)

@@ -127,7 +127,7 @@ async def test_a_held_signal_is_shown_until_it_expires_or_is_taken(one: Bench) -
         "until": "2026-01-01T00:00:30.000Z",
         "sender": "device:porch",
     }
-    one.advance(30)
+    one.advance(30.1)
     assert (await one.engine.waits())["pending"] == []
     await one.signal("door", "verdict", {})
     assert len((await one.engine.waits())["pending"]) == 1

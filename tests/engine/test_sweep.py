@@ -151,9 +151,9 @@ async def test_a_ready_record_of_an_event_that_never_came_goes_after_the_grace(o
 async def test_a_held_signal_expires_once_and_is_cleared_after_the_grace(one: Bench) -> None:
     answer = await one.signal("door", "verdict", {"n": 1}, signal_id="s1")
     assert isinstance(answer, Taken)
-    await one.after(29.9)
+    await one.after(30)
     assert one.heard.named("signal.expired") == []
-    await one.after(0.1)
+    await one.after(0.000001)
     await one.sweep()
     assert [event.receipt for event in one.heard.named("signal.expired")] == [answer.receipt.id]
     assert await one.keys("early/") == []
@@ -177,7 +177,7 @@ async def test_an_index_of_a_signal_that_is_about_to_be_stored_is_left_alone(one
     assert await one.keys("due/") == [due]
     assert await one.keys("early/") == [KEY.early(0, 1)]
     await hold(one)
-    await one.after(30)
+    await one.after(30.1)
     assert [event.receipt for event in one.heard.named("signal.expired")] == ["r" * 26]
     await one.after(600)
     await one.after(600)
@@ -197,7 +197,7 @@ async def test_a_held_signal_refuses_a_second_until_it_expires(one: Bench) -> No
     second = await one.signal("door", "verdict", {})
     assert isinstance(second, EarlySignalHeld)
     assert second.receipt == first.receipt
-    one.advance(30)
+    one.advance(30.1)
     third = await one.signal("door", "verdict", {})
     assert isinstance(third, Taken)
     assert third.state == "held"
