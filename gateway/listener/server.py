@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 import ssl
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -23,7 +25,8 @@ from gateway.listener.wheel import Wheel
 from gateway.listener.wire import Surroundings
 
 _TICK_SECONDS: Final = 0.5
-_BACKLOG: Final = 2_048
+_BACKLOG: Final = 2_048  # connections that the kernel completes before they are accepted
+_ACCEPTS_A_TURN: Final = 32  # so that a storm does not hold up those who are connected
 _HANDSHAKE_SECONDS: Final = 10.0
 _logger = logging.getLogger(__name__)
 
@@ -220,9 +223,11 @@ class Listener:
             host,
             port,
             ssl=tls,
-            backlog=_BACKLOG,
+            backlog=_ACCEPTS_A_TURN,
             ssl_handshake_timeout=None if tls is None else _HANDSHAKE_SECONDS,
         )
+        for one in server.sockets:
+            _lengthen_queue(one.fileno())
         self._servers.append(server)
         if self._timer is None:
             self._timer = self.loop.call_later(_TICK_SECONDS, self._on_timer)
@@ -288,6 +293,12 @@ class Listener:
                 for connection in list(self._connections):
                     connection.abort()
                 await asyncio.sleep(0)
+
+
+def _lengthen_queue(file_number: int) -> None:
+    """Have the kernel queue more than what asyncio accepts in one turn: to asyncio, one number is both."""
+    with socket.socket(fileno=os.dup(file_number)) as twin:
+        twin.listen(_BACKLOG)
 
 
 def _info(connection: Connection) -> ConnectionInfo | None:
