@@ -12,7 +12,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from devices.exports.verifiers import maker
@@ -40,6 +40,7 @@ from gateway.mqtt_door import MqttDoor
 from gateway.opening import More, open_more, open_mqtt
 from gateway.outbox import Outbox
 from gateway.presence import Presence, announce
+from gateway.retention import Retention
 from gateway.services import Services
 from gateway.sessions import Sessions
 from gateway.settings import LimitsTable, Settings
@@ -47,10 +48,12 @@ from gateway.settings import LimitsTable, Settings
 if TYPE_CHECKING:
     from gateway.bridge.service import Bridge
     from gateway.http.server import Server
+    from gateway.sinks import Sinks
 
 CATALOG_SECONDS: Final = 1.0
 STORE_PATIENCE_SECONDS: Final = 2.0
 LATE_SWEEPS: Final = 4
+DAY_SECONDS: Final = 86_400
 FORCED_EXIT_STATUS: Final = 3
 
 _log = logs.get_logger("gateway")
@@ -68,11 +71,11 @@ class _Relay:
 
 
 @contextlib.asynccontextmanager
-async def compose(settings: Settings, *, sweeps: bool = True) -> AsyncIterator[Services]:
+async def compose(settings: Settings, *, sweeps: bool = True, prints: bool = False) -> AsyncIterator[Services]:
     """Put one instance's parts together over the store; let go of everything at the end.
 
-    Without `sweeps` it drives only the runs that it is asked about, as a single command should. Raises
-    `WaysideError` for a directory or a store that cannot be used.
+    Without `sweeps` it drives only the runs that it is asked about, as a single command should; with `prints` audit
+    events may go to standard output. Raises `WaysideError` for a directory or a store that cannot be used.
     """
     data.prepare(settings.data, settings.workflow_directory)
     source = SystemSource()
@@ -90,22 +93,36 @@ async def compose(settings: Settings, *, sweeps: bool = True) -> AsyncIterator[S
             settings=_engine_settings(settings, sweeps=sweeps),
             locks=settings.data / data.LOCKS,
         )
-        audit = Audit(store, engine.instance, source, heard=lambda record: _heard(engine, audit, live, record))
-        live = Live(store, engine.instance)
+        audit = Audit(store, engine.instance, source, heard=lambda record: _heard(engine, audit, heard_by, record))
+        live, sinks = Live(store, engine.instance), _sinks(settings, prints=prints)
+        heard_by = (live.stored,) if sinks is None else (live.stored, sinks.stored)
         relay.observers = (audit, live)
         registry = Registry(store, source, noted=audit.revised, verify=maker(settings.bridge.verifiers))
         async with engine:
             await registry.load()
             await data.ensure_admin(registry, settings.data)
             yield _services(settings, source, engine, registry, audit, outbox, live)
-        await audit.close()
+        await audit.end()
+        if sinks is not None:
+            await asyncio.to_thread(sinks.close)
     finally:
         await store.close()
 
 
-def _heard(engine: Engine, audit: Audit, live: Live, record: Record) -> None:
+def _heard(engine: Engine, audit: Audit, others: Iterable[Callable[[Record], None]], record: Record) -> None:
     engine.audit_head = audit.head
-    live.stored(record)
+    for heard in others:
+        heard(record)
+
+
+def _sinks(settings: Settings, *, prints: bool) -> Sinks | None:
+    """Open what takes a copy of the audit log: imported only where there is one."""
+    table = settings.audit
+    if not (table.file or table.syslog or (table.stdout and prints)):
+        return None
+    from gateway.sinks import open_sinks  # noqa: PLC0415
+
+    return open_sinks(table, prints=prints)
 
 
 def _services(  # noqa: PLR0917  each of another type
@@ -176,7 +193,7 @@ async def serve(loaded: Loaded, *, ready: Callable[[Presence], None]) -> int:
     logs.configure(level=settings.log.level, console=console)
     for warning in loaded.warnings:
         _log.warning(warning)
-    async with compose(settings) as services:
+    async with compose(settings, prints=True) as services:
         if data.exposed(settings.data):
             _log.warning("others can read the data directory; chmod 700 it", directory=settings.data)
         try:
@@ -238,6 +255,7 @@ class _Gateway:
                 following = [
                     group.create_task(services.registry.follow(), name="registry"),
                     group.create_task(services.audit.run(), name="audit"),
+                    group.create_task(self._retention().run(), name="audit retention"),
                     group.create_task(services.outbox.follow(), name="outbox"),
                     group.create_task(services.live.follow(), name="live"),
                     group.create_task(self._follow_catalog(), name="catalog"),
@@ -284,6 +302,12 @@ class _Gateway:
         else:
             await self._listener.stop(grace)
         self._services.deliver.stop()
+
+    def _retention(self) -> Retention:
+        store, days = self._services.engine.store, int(self._settings.audit.retention // DAY_SECONDS)
+        return Retention(
+            store, self._services.audit, days, lambda count: _log.info("old audit events removed", count=count)
+        )
 
     def _make_bridge(self) -> Bridge:
         """Make the door to a broker: imported only where there is one."""

@@ -29,6 +29,11 @@ from engine.store.base import Record, Store
 
 Door = Literal["", "mqtt", "bridge", "http", "ws", "cli"]
 
+# Events about the log itself. The second and third name an instance in `result` and `<day>:<seq>:<digest>` of one of
+# its events in `reason`: the end of its chain as somebody else saw it, and the last event that retention removed.
+CLOSED: Final = "audit.closed"
+WITNESSED: Final = "audit.witnessed"
+RETAINED: Final = "audit.retained"
 FLUSH_SECONDS: Final = 0.2
 FLOOD_SECONDS: Final = 10.0
 MAX_FLOODS: Final = 1_000
@@ -270,6 +275,12 @@ class Audit:
                 await self.written()
             except StoreUnavailable:
                 continue
+
+    async def end(self) -> None:
+        """Close with a last event that says so, if there were any: where it is missing, a process was killed."""
+        if self._noted:
+            self.add(Entry(action=CLOSED))
+        await self.close()
 
     async def close(self) -> None:
         """Write down all there is, the counts of floods included; raises `StoreUnavailable`."""

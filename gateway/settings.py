@@ -59,6 +59,14 @@ def parse_duration(value: object) -> float:
     return float(found[1]) * _UNITS[found[2] or "s"]
 
 
+def _parse_days(value: object) -> float:
+    """Read a time span of whole days, as seconds; raises ValueError."""
+    seconds = parse_duration(value)
+    if seconds % _UNITS["d"]:
+        raise ValueError("this is in whole days, such as 90d; 0 keeps everything")
+    return seconds
+
+
 def _parse_store(value: object) -> str:
     """Read a store's URL or path. A URL may hold a password: it is never quoted."""
     if not isinstance(value, str) or not value:
@@ -156,6 +164,21 @@ class MapTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     via: str = ""
 
 
+class AuditTable(_Table, frozen=True, kw_only=True):
+    """`[audit]`: how long events are kept, in whole days (0: for ever), and where else this instance writes its own.
+
+    `file` gets JSON lines and is rotated at `file_max_bytes`, `file_keep` older ones stay; `syslog` is a socket's path
+    or `HOST:PORT` over UDP.
+    """
+
+    retention: Annotated[float, Meta(ge=0)] = 0.0
+    file: Path | None = None
+    file_max_bytes: Annotated[int, Meta(ge=10_000)] = 50_000_000
+    file_keep: Annotated[int, Meta(ge=0, le=1_000)] = 5
+    stdout: bool = False
+    syslog: Annotated[str, Meta(pattern=r"^(/[!-~]+|[^\s/]+:[0-9]{1,5})?\Z")] = ""
+
+
 class TlsFiles(NamedTuple):
     """The files that TLS is made of."""
 
@@ -202,6 +225,7 @@ class Settings(_Table, frozen=True, kw_only=True):
     listener: ListenerTable = ListenerTable()
     limits: LimitsTable = LimitsTable()
     log: LogTable = LogTable()
+    audit: AuditTable = AuditTable()
     tls: TlsTable = TlsTable()
     bridge: BridgeTable = BridgeTable()
     map: tuple[MapTable, ...] = ()
@@ -242,6 +266,8 @@ _SPECIAL: Final[Mapping[SettingPath, Callable[[object], object]]] = {
     ("mqtt_wss",): parse_address,
     ("https",): parse_address,
     ("trusted_proxies",): _parse_networks,
+    ("audit", "file"): _parse_path,
+    ("audit", "retention"): _parse_days,
     ("tls", "certificate"): _parse_path,
     ("tls", "key"): _parse_path,
     ("tls", "client_ca"): _parse_path,
@@ -277,6 +303,9 @@ def parse(path: SettingPath, value: object) -> object:
     if get_origin(kind) is Literal and value not in get_args(kind):
         raise ValueError(f"this is one of {', '.join(get_args(kind))}")
     given = parse_duration(value) if path in _DURATIONS else value
+    if get_origin(kind) is tuple and isinstance(given, str):
+        # As the environment has lists.
+        given = [part.strip() for part in given.split(",") if part.strip()]
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as fault:

@@ -21,7 +21,7 @@ from engine.clock import rfc3339
 from engine.errors import BadInput
 from engine.records import Unreadable
 from engine.store.base import Record, Store
-from gateway.audit import FAR, AuditEvent, read_event
+from gateway.audit import AuditEvent, read_event
 
 FOLLOW_SECONDS: Final = 0.5
 # What one page looks at at most: a rare match in a long log takes several pages, never one long pause.
@@ -181,20 +181,6 @@ async def end(store: Store) -> str:
                 positions[day][instance] = names.number_of(top.key)
         positions = _recent(positions)
     return _cursor(positions)
-
-
-async def retain(store: Store, days: int) -> int:
-    """Delete the events of whole days that are more than `days` old; return how many."""
-    now = await store.now(until=FAR)
-    oldest = f"{now - timedelta(days=days):%Y%m%d}"
-    deleted = 0
-    async for day in _days(store, ""):
-        if day >= oldest:
-            break
-        while page := await store.list(f"{names.AUDIT}{day}/", limit=MAX_EVENTS):
-            await store.delete([record.key for record in page])
-            deleted += len(page)
-    return deleted
 
 
 def days(store: Store) -> AsyncIterator[str]:

@@ -30,8 +30,17 @@ def audit(
     run: Annotated[str | None, typer.Option(help="only about this run")] = None,
     action: Annotated[str | None, typer.Option(help="only this action, such as signal.refused")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="go on as events come")] = False,
+    why: Annotated[
+        str | None,
+        typer.Option(metavar="RECEIPT|RUN|WORKFLOW/KEY", help="tell its story, and why nothing came of it"),
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="check that no event was changed or removed")] = False,
 ) -> None:
-    """Show who did what, when and with which result. With --json, one JSON object a line."""
+    """Show who did what, when and with which result. With --json, one JSON object a line.
+
+    --why tells in words what happened to one signal, run or key. --verify checks the chain of every instance's events,
+    and exits with 1 if something is not as it was written.
+    """
     filters = {
         "device": device,
         "workflow": workflow,
@@ -47,7 +56,45 @@ def audit(
             filters["since_seconds"] = str(parse_duration(since))
         except ValueError as fault:
             raise BadInput(f"--since: {fault}") from None
-    finish(_audit(filters, follow=follow))
+    if verify:
+        finish(_verify())
+    elif why is not None:
+        finish(_why(why, filters.get("since_seconds")))
+    else:
+        finish(_audit(filters, follow=follow))
+
+
+async def _verify() -> int:
+    async with connect() as client:
+        found = await client.get("/audit/verify")
+    if current().json:
+        output.emit(found)
+        return 0 if found["ok"] else 1
+    output.line(f"{found['events']} event(s) of {found['chains']} instance(s) were checked")
+    for flaw in found["flaws"]:
+        output.line(f"{output.styled(flaw['kind'], 'red')}: instance {flaw['instance']}: {flaw['text']}")
+    if found["unvouched"]:
+        output.note(
+            f"{len(found['unvouched'])} instance(s) were killed, so that nobody says which event was their last: "
+            + ", ".join(found["unvouched"][:5])
+        )
+    output.line(output.styled("as written", "green") if found["ok"] else output.styled("not as written", "red"))
+    return 0 if found["ok"] else 1
+
+
+async def _why(about: str, since_seconds: str | None) -> None:
+    async with connect() as client:
+        told = await client.get("/audit/why", about=about, since_seconds=since_seconds)
+    if current().json:
+        output.emit(told)
+        return
+    for line in told["story"]:
+        output.line(f"{output.when(line['time'])}  {line['text']}")
+    output.line(("\n" if told["story"] else "") + told["conclusion"])
+    for cause in told["causes"]:
+        output.line(f"  - {cause['text']}")
+        if cause["hint"]:
+            output.line(f"    {cause['hint']}")
 
 
 async def _audit(filters: Mapping[str, str | None], *, follow: bool) -> None:

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 
-from gateway import trail
+from gateway import story, trail
+from gateway.chain import verify
 from gateway.http.access import Parts, Who
-from gateway.http.models import AuditPage, Name, RunId
+from gateway.http.models import AuditPage, ChainCheck, Name, RunId, StoryView
 from gateway.http.problems import documented
 from gateway.http.runs import MAX_WAIT_SECONDS
 
@@ -61,3 +62,31 @@ async def list_events(
         await parts.unless_stopping(asyncio.sleep(min(POLL_SECONDS, max(0.0, end - parts.source.monotonic()))))
         page = await trail.read(store, wanted, cursor=page.cursor, limit=limit)
     return {"events": page.events, "next": page.cursor, "more": page.more}
+
+
+@router.get("/verify", response_model=ChainCheck, responses=documented(401, 403, 422, 429, 503))
+async def verify_chains(parts: Parts, who: Who) -> dict[str, Any]:
+    """Check that every event of every instance is there, as it was written and in its place. Reads the whole log."""
+    who.must_be_operator("admin")
+    await parts.audit.written()
+    found = await verify(parts.engine.store)
+    flaws = [{"kind": it.kind, "instance": it.instance, "seq": it.seq, "text": it.text} for it in found.flaws]
+    return {
+        "ok": found.ok,
+        "events": found.events,
+        "chains": found.chains,
+        "flaws": flaws,
+        "unvouched": list(found.unvouched),
+    }
+
+
+@router.get("/why", response_model=StoryView, responses=documented(401, 403, 404, 422, 429, 503))
+async def tell_why(
+    parts: Parts,
+    who: Who,
+    about: Annotated[str, Query(min_length=1, max_length=129, description="a receipt, a run, or workflow/key")],
+    since_seconds: Annotated[float | None, Query(ge=0, le=10**9, description="look back this far")] = None,
+) -> dict[str, Any]:
+    """Tell the story of a signal, a run or a key in order and in words, and why nothing came of it if nothing did."""
+    who.must_be_operator("admin")
+    return (await story.tell(parts, about, seconds=since_seconds)).view()
