@@ -7,23 +7,23 @@ request, a command) run beside it, and it hears of their end through `Effects`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
 from engine import runs
 from engine.actor import Owed
+from engine.children import start_child
 from engine.decisions.fold import RunState, StepState
-from engine.decisions.schedule import plan, step_end
-from engine.errors import BadInput, LostRace
+from engine.decisions.schedule import plan
+from engine.environment import environment
+from engine.errors import LostRace
 from engine.events import EngineEvent, Publisher
 from engine.limits import (
-    MAX_CHILD_DEPTH,
     MAX_FOR_EACH,
-    MAX_INPUTS_BYTES,
     MAX_ITEMS_BYTES,
     MAX_MESSAGE_CHARACTERS,
     MAX_TIMEOUT_SECONDS,
@@ -43,11 +43,10 @@ from engine.records import (
     raw,
 )
 from engine.runs import Driver
-from engine.steps import Deed, Effect, EffectTask, prepare
+from engine.steps import Deed, Effect, prepare
 from engine.waits import Settled, Waiting, WaitRequest, open_wait, register
 from engine.workflows.definition import AssertTask, Definition, Step, WaitTask, WorkflowTask
 from engine.workflows.expressions import ExpressionFailed, captured_schema, evaluate, render, render_text
-from engine.workflows.schema import compile_schema
 
 
 class Effects(Protocol):
@@ -346,7 +345,7 @@ async def _open(driver: Driver, around: Around, step: StepState, wait: str | Non
         await driver.append(event)
     request = _request(driver.state, step, wait)
     if isinstance(step.step.task, WorkflowTask):
-        problem = await _start_child(driver, around, step, step.step.task, wait)
+        problem = await start_child(driver, around.definition, step, step.step.task, wait)
         if problem is not None:
             await _fail(driver, step, "task_failed", problem)
             return
@@ -385,90 +384,3 @@ def _request(state: RunState, step: StepState, wait: str) -> WaitRequest:
         replace_holder=task.on_held == "replace",
         schema=captured_schema(task, environment(state, step)),
     )
-
-
-async def _start_child(driver: Driver, around: Around, step: StepState, task: WorkflowTask, wait: str) -> str | None:
-    """Start the child run whose id follows from the wait's; return what is wrong, if something is."""
-    state, child = driver.state, runs.child_of(wait)
-    if await runs.exists(driver.actor, child) or await driver.actor.outcome(wait) is not None:
-        # An earlier self started it; it may have ended since, and even have been removed.
-        return None
-    definition = around.definition(task.workflow)
-    if definition is None:
-        return f"there is no workflow {task.workflow}"
-    if state.created.depth >= MAX_CHILD_DEPTH:
-        return f"runs may start runs at most {MAX_CHILD_DEPTH} deep"
-    inputs = render(task.inputs, environment(state, step))
-    try:
-        text = checked_inputs(definition, inputs if isinstance(inputs, dict) else {})
-    except BadInput as problem:
-        return problem.message
-    new = runs.NewRun(
-        run=child,
-        definition=definition,
-        inputs=text,
-        by=f"run:{state.run}",
-        parent_run=state.run,
-        parent_wait=wait,
-        depth=state.created.depth + 1,
-    )
-    await runs.start(driver.actor, new)
-    return None
-
-
-def checked_inputs(definition: Definition, inputs: Mapping[str, object]) -> bytes:
-    """Check a run's inputs against the definition's schema; raises `BadInput` with every problem."""
-    text = msgspec.json.encode(dict(inputs))
-    if len(text) > MAX_INPUTS_BYTES:
-        raise BadInput(f"the inputs of {definition.name} have more than {MAX_INPUTS_BYTES} bytes")
-    if definition.inputs_schema is not None:
-        problems = compile_schema(definition.inputs_schema).problems(text)
-        if problems:
-            lines = tuple(f"inputs{problem.pointer}: {problem.rule}" for problem in problems)
-            raise BadInput(f"the inputs of {definition.name} are not valid: {lines[0]}", problems=lines)
-    return text
-
-
-# -- expressions ---------------------------------------------------------------------------------------------
-
-
-def environment(state: RunState, step: StepState | None = None) -> dict[str, object]:
-    """Give what expressions may read: `inputs`, `steps` and, for an element of a `forEach`, `self`."""
-    own: dict[str, Any] = {}
-    if step is not None and step.step.for_each is not None:
-        own[step.step.for_each.item] = step.item
-    steps = {each.name: _seen(state, job.name, each) for job in state.definition.jobs for each in job.steps}
-    return {"inputs": state.inputs, "steps": steps, "self": own}
-
-
-def _seen(state: RunState, job: str, step: Step) -> dict[str, Any]:
-    group = state.groups.get((job, step.name))
-    if group is not None:
-        elements = [state.steps[job, name] for name in group]
-        errors = [element.error for element in elements if element.error is not None]
-        return {
-            "status": step_end(state, job, step).status,
-            "payload": None,
-            "receipt": None,
-            "outputs": [element.value() for element in elements],
-            "error": _error(errors[0] if errors else None),
-        }
-    single = state.steps.get((job, step.name))
-    if single is None:
-        return {"status": "pending", "payload": None, "receipt": None, "outputs": None, "error": None}
-    outputs = single.value()
-    signalled = isinstance(step.task, WaitTask) and isinstance(outputs, dict)
-    return {
-        "status": single.status,
-        "payload": outputs.get("payload") if signalled else None,
-        "receipt": outputs.get("receipt") if signalled else None,
-        "outputs": outputs,
-        "error": _error(single.error),
-    }
-
-
-def _error(error: Error | None) -> dict[str, str] | None:
-    return None if error is None else {"code": error.code, "message": error.message}
-
-
-__all__ = ["Around", "EffectTask", "Effects", "checked_inputs", "drive", "environment"]

@@ -9,6 +9,7 @@ from typing import Any
 from engine import names, records, runs
 from engine.actor import Actor
 from engine.decisions.fold import RunState
+from engine.decisions.moot import children
 from engine.errors import NotFound, UnreadableRecord
 from engine.names import Key, PendingAt
 from engine.records import Attempt, Claim, Final, Pending, Registration, Stored, Unreadable
@@ -114,7 +115,7 @@ async def with_children(actor: Actor, run_id: str) -> list[str]:
     """Name a run and the child runs that it waits for, the run itself first."""
     state = await known(actor, run_id)
     found = [run_id]
-    for child in runs.children_of(state):
+    for child in children(state, state.openings.values()):
         if await runs.load(actor, child) is not None:
             found += await with_children(actor, child)
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -324,6 +324,7 @@ def encode(value: Value) -> tuple[str, bytes]:
 
 
 def decoder(of: object) -> Callable[[Record], object]:
+    """Make a reader of one kind of record: it answers `Stored`, or `Unreadable` for what does not parse."""
     parse = msgspec.json.Decoder(of).decode
 
     def read(record: Record) -> object:
@@ -337,61 +338,40 @@ def decoder(of: object) -> Callable[[Record], object]:
         if value.at != record.key:
             return Unreadable(record.key, "it was written for another key", record.stored_at)
         tail = record.key.rsplit("/", 1)[-1]
-        return Stored(value, int(tail) if tail.isdigit() and len(tail) == NUMBER_DIGITS else 0, record.stored_at)
+        numbered = len(tail) == NUMBER_DIGITS and tail.isascii() and tail.isdigit()
+        return Stored(value, int(tail) if numbered else 0, record.stored_at)
 
     return read
 
 
-_KEY, _SLOT, _OUTCOME = decoder(KeyRecord), decoder(SlotRecord), decoder(Outcome)
-_CHAIN, _EVENT, _REGISTRATION = decoder(ChainRecord), decoder(Event), decoder(Registration)
-_READY, _FORMAT, _BEAT, _COMMAND = decoder(Ready), decoder(Format), decoder(Beat), decoder(Command)
+def _lenient(of: object) -> Callable[[Record], Any]:
+    return decoder(of)
 
 
-def _sure(found: object) -> object:
-    if isinstance(found, Unreadable):
-        raise UnreadableRecord(found.key, found.reason)
-    return found
+def _strict(of: object) -> Callable[[Record], Any]:
+    lenient = decoder(of)
+
+    def read(record: Record) -> object:
+        found = lenient(record)
+        if isinstance(found, Unreadable):
+            raise UnreadableRecord(found.key, found.reason)
+        return found
+
+    return read
 
 
-def key_record(record: Record) -> Stored[KeyRecord]:
-    """Read a claim or a release; raises `UnreadableRecord`: a key whose highest record is damaged stays shut."""
-    return _sure(_KEY(record))  # type: ignore[return-value]
-
-
-def slot_record(record: Record) -> Stored[SlotRecord] | Unreadable:
-    return _SLOT(record)  # type: ignore[return-value]
-
-
-def outcome(record: Record) -> Stored[Outcome] | Unreadable:
-    return _OUTCOME(record)  # type: ignore[return-value]
-
-
-def chain_record(record: Record) -> Stored[ChainRecord]:
-    return _sure(_CHAIN(record))  # type: ignore[return-value]
-
-
-def event(record: Record) -> Stored[Event]:
-    return _sure(_EVENT(record))  # type: ignore[return-value]
-
-
-def registration(record: Record) -> Stored[Registration]:
-    return _sure(_REGISTRATION(record))  # type: ignore[return-value]
-
-
-def ready(record: Record) -> Stored[Ready]:
-    return _sure(_READY(record))  # type: ignore[return-value]
-
-
-def format_record(record: Record) -> Stored[Format]:
-    return _sure(_FORMAT(record))  # type: ignore[return-value]
-
-
-def beat(record: Record) -> Stored[Beat]:
-    return _sure(_BEAT(record))  # type: ignore[return-value]
-
-
-def command_or_unreadable(record: Record) -> Stored[Command] | Unreadable:
-    return _COMMAND(record)  # type: ignore[return-value]
+# Readers for what may be damaged and still mean something (a wait that has an outcome, a number that is taken).
+slot_record: Callable[[Record], Stored[SlotRecord] | Unreadable] = _lenient(SlotRecord)
+outcome: Callable[[Record], Stored[Outcome] | Unreadable] = _lenient(Outcome)
+command_or_unreadable: Callable[[Record], Stored[Command] | Unreadable] = _lenient(Command)
+# The others raise `UnreadableRecord`: a key whose highest record is damaged, for one, stays shut.
+key_record: Callable[[Record], Stored[KeyRecord]] = _strict(KeyRecord)
+chain_record: Callable[[Record], Stored[ChainRecord]] = _strict(ChainRecord)
+event: Callable[[Record], Stored[Event]] = _strict(Event)
+registration: Callable[[Record], Stored[Registration]] = _strict(Registration)
+ready: Callable[[Record], Stored[Ready]] = _strict(Ready)
+format_record: Callable[[Record], Stored[Format]] = _strict(Format)
+beat: Callable[[Record], Stored[Beat]] = _strict(Beat)
 
 
 def deadline(claim: Stored[Claim] | Stored[Registration]) -> datetime:

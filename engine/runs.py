@@ -6,7 +6,7 @@ Whoever appends an event first decides; a driver that finds an event which it di
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -14,14 +14,13 @@ import msgspec
 
 from engine import names, records
 from engine.actor import Actor, Owed
-from engine.clock import derived_id
 from engine.decisions.again import steps_to_retry
 from engine.decisions.continuation import Blocked, continuation
-from engine.decisions.fold import OpenedWait, RunState, fold
+from engine.decisions.fold import RunState, fold
+from engine.decisions.moot import children, key_of, moot
 from engine.errors import Conflict, LostRace, NotFound
 from engine.events import Action, EngineEvent
 from engine.limits import MAX_EVENTS, MAX_ROUNDS
-from engine.names import Key
 from engine.records import (
     Accepted,
     Cancelled,
@@ -40,7 +39,7 @@ from engine.records import (
     Unreadable,
 )
 from engine.waits import close
-from engine.workflows.definition import Definition, Step, WaitTask, WorkflowTask
+from engine.workflows.definition import Definition
 
 NO_DEAD: frozenset[str] = frozenset()
 
@@ -292,15 +291,14 @@ async def finish(actor: Actor, state: RunState, seq: int, event: Event) -> None:
             why = "retried"
         case _:
             return
-    moot = [opened for opened in state.openings.values() if opened.seq < seq and _is_moot(opened, event)]
-    for opened in moot:
-        key = _key_of(state, opened)
-        await close(actor, state.run, opened.wait, key, why=why, by=_by(event))
-    for child in _children(state, moot):
+    over = moot(state, seq, event)
+    for opened in over:
+        await close(actor, state.run, opened.wait, key_of(state, opened), why=why, by=_by(event))
+    for child in children(state, over):
         # A child that is created after this finds, when it is first driven, that its parent waits no more.
         with contextlib.suppress(NotFound, Conflict):
             await cancel(actor, child, f"run:{state.run}")
-    await _forget(actor, [opened.wait for opened in moot])
+    await _forget(actor, [opened.wait for opened in over])
     if isinstance(event, Retried):
         return
     await _tell_parent(actor, state, event.status if isinstance(event, Ended) else "cancelled")
@@ -311,22 +309,6 @@ async def finish(actor: Actor, state: RunState, seq: int, event: Event) -> None:
     if actor.retention_seconds is not None:
         until = await actor.about_now() + timedelta(seconds=actor.retention_seconds)
         await actor.store.create(names.due(until, "retire", state.run), b"")
-
-
-def _is_moot(opened: OpenedWait, event: Event) -> bool:
-    if not isinstance(event, Retried):
-        return True
-    # A retried `forEach` step is named without its index, and stands for all of its elements.
-    return any(opened.job == job and opened.step in {name, *_elements(name, opened.step)} for job, name in event.steps)
-
-
-def _elements(name: str, step: str) -> list[str]:
-    return [step] if step.startswith(name + "[") else []
-
-
-def _key_of(state: RunState, opened: OpenedWait) -> Key | None:
-    task = _step_of(state, opened).task
-    return Key(state.workflow, task.key) if isinstance(task, WaitTask) and task.key is not None else None
 
 
 def _by(event: Event) -> str:
@@ -367,11 +349,6 @@ async def _tell_parent(actor: Actor, state: RunState, status: str) -> None:
     await actor.create_after([actor.owe(parent, wait)], value)
 
 
-def child_of(wait: str) -> str:
-    """Derive the id of the child run that a `workflow` step's wait stands for."""
-    return derived_id("child", wait, like=wait)
-
-
 async def pay(actor: Actor, run: str, owed: Sequence[Owed], state: RunState | None) -> None:
     """Delete those `ready` records of one run whose reason is gone; the others stay for the sweep.
 
@@ -390,19 +367,6 @@ def _is_paid(owed: Owed, state: RunState) -> bool:
     return state.phase == "ended" or owed.wait in state.applied
 
 
-def children_of(state: RunState) -> list[str]:
-    """Name the child runs that a run's steps wait for."""
-    return _children(state, state.openings.values())
-
-
-def _children(state: RunState, openings: Iterable[OpenedWait]) -> list[str]:
-    return [
-        child_of(opened.wait)
-        for opened in openings
-        if opened.wait not in state.applied and isinstance(_step_of(state, opened).task, WorkflowTask)
-    ]
-
-
 async def refuse_orphan(driver: Driver) -> None:
     """Cancel a child run that has not begun and whose parent has stopped waiting; raises `LostRace` then."""
     state = driver.state
@@ -414,8 +378,3 @@ async def refuse_orphan(driver: Driver) -> None:
     if isinstance(found, Stored) and isinstance(found.value, Cancelled):
         await cancel(driver.actor, state.run, f"run:{state.created.parent_run}")
         raise LostRace(f"the run {state.run} was cancelled with its parent")
-
-
-def _step_of(state: RunState, opened: OpenedWait) -> Step:
-    base = opened.step.split("[", 1)[0]
-    return next(step for step in state.job(opened.job).steps if step.name in {opened.step, base})

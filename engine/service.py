@@ -12,11 +12,11 @@ from typing import Any, Self
 
 from engine import inquiries, names, removal, runs, signals
 from engine.actor import Actor, Owed
+from engine.children import checked_inputs
 from engine.clock import Source
 from engine.drivers import Drivers, log_fault
 from engine.errors import Conflict, NotFound, StoreUnavailable, UnreadableRecord, WaysideError
 from engine.events import Observer, Publisher
-from engine.executor import checked_inputs
 from engine.format import check_format
 from engine.inquiries import WaitAddress
 from engine.instances import Lock, Pulse
