@@ -62,10 +62,11 @@ class Heard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Will:
-    """What the broker publishes when the connection ends without a word; retained, at QoS 1."""
+    """What the broker publishes when the connection ends without a word, at QoS 1."""
 
     topic: str
     payload: bytes
+    retain: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +160,12 @@ class Connection:
         """Return when the connection has ended."""
         with contextlib.suppress(aiomqtt.MqttError, OSError):
             await asyncio.shield(self._client._disconnected)  # noqa: SLF001
+
+    def abort(self) -> None:
+        """End the connection without a word, so that the broker publishes its will."""
+        self._paho._sock_close()  # noqa: SLF001
+        if not self._client._disconnected.done():  # noqa: SLF001
+            self._client._disconnected.set_result(None)  # noqa: SLF001
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -282,7 +289,7 @@ def _client(options: Options) -> aiomqtt.Client:
         password=url.password,
         identifier=options.client_id,
         protocol=aiomqtt.ProtocolVersion.V5 if options.version == 5 else aiomqtt.ProtocolVersion.V311,
-        will=aiomqtt.Will(will.topic, will.payload, qos=1, retain=True) if will else None,
+        will=aiomqtt.Will(will.topic, will.payload, qos=1, retain=will.retain) if will else None,
         tls_context=url.tls_context(),
         timeout=CONNECT_SECONDS,
         keepalive=KEEP_ALIVE_SECONDS,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -40,9 +40,33 @@ def register(parent: typer.Typer) -> None:
     parent.command("doctor")(doctor)
 
 
-def doctor() -> None:
+def doctor(
+    broker: Annotated[
+        bool, typer.Option("--broker", help="prove the access rules of the bridge's broker with two throw-away devices")
+    ] = False,
+    url: Annotated[str, typer.Option(metavar="URL", help="another broker than that of [bridge]")] = "",
+    export: Annotated[
+        str | None, typer.Option(metavar="KIND", help="write the export first: mosquitto, emqx or nats")
+    ] = None,
+    to: Annotated[Path | None, typer.Option(metavar="DIR", help="where the export goes")] = None,
+    reload: Annotated[str | None, typer.Option(metavar="COMMAND", help="what has the broker read it")] = None,
+) -> None:
     """Check configuration, data directory, store, clock, ports and workflows. Exit status 1 if something is broken."""
-    finish(_doctor())
+    finish(_broker(url, export, to, reload) if broker else _doctor())
+
+
+async def _broker(url: str, kind: str | None, to: Path | None, reload: str | None) -> int:
+    from gateway.bridge.probe import Found
+    from gateway.cli.broker_check import check_broker
+
+    findings: list[Finding] = []
+
+    def told(found: Found) -> None:
+        result: Literal["ok", "failed"] = "ok" if found.good else "failed"
+        findings.append(Finding(found.check, result, found.text, found.good_to_know))
+
+    await check_broker(url, told, kind=kind, to=to, reload=reload)
+    return _tell(findings)
 
 
 async def _doctor() -> int:
@@ -52,6 +76,10 @@ async def _doctor() -> int:
         settings = loaded.settings
         findings += _directory(settings.data)
         findings += await _gateway(settings)
+    return _tell(findings)
+
+
+def _tell(findings: list[Finding]) -> int:
     failed = any(finding.result == "failed" for finding in findings)
     if current().json:
         told = [{"check": f.check, "result": f.result, "text": f.text, "repair": f.repair} for f in findings]
@@ -108,6 +136,8 @@ async def _gateway(settings: Settings) -> list[Finding]:
                 findings += await _serving(client)
             findings.append(await _clock(client))
             findings += await _workflows(client)
+            if settings.bridge.url is not None:
+                findings += await _short_form(client)
     except WaysideError as fault:
         findings.append(Finding("store", "failed", fault.message, fault.hint))
     return findings
@@ -135,6 +165,20 @@ async def _clock(client: Client) -> Finding:
         return Finding("clock", "ok", "the store's and the host's agree")
     repair = "nothing depends on it but the times shown; they agree again after the next boot"
     return Finding("clock", "warning", f"the host's clock was stepped: the store's is {apart:.0f} s away", repair)
+
+
+async def _short_form(client: Client) -> list[Finding]:
+    from gateway.cli.broker_check import double_grants
+
+    return [
+        Finding(
+            "bridge",
+            "warning",
+            f"more than one device is granted {key}: the short form, signals/…, is refused for it",
+            "have them publish on d/<device>/signals/…, or take one grant away",
+        )
+        for key in await double_grants(client)
+    ]
 
 
 async def _workflows(client: Client) -> list[Finding]:

@@ -49,7 +49,7 @@ async def _export(broker: str, to: Path | None, *, watch: bool, reload: str | No
                 if to is None:
                     _print(document)
                     return
-                await _write(document, to, reload)
+                await write_export(document, to, reload)
                 if not watch:
                     return
                 await asyncio.sleep(WATCH_SECONDS)
@@ -66,7 +66,7 @@ def _print(document: Mapping[str, Any]) -> None:
         output.line(file["text"].rstrip("\n"))
 
 
-async def _write(document: Mapping[str, Any], to: Path, reload: str | None) -> None:
+async def write_export(document: Mapping[str, Any], to: Path, reload: str | None) -> None:
     """Write what has changed, each file at once and whole, then have the broker read it."""
     # Every version is the registry's alone: the verifiers in it do not change, so neither does the text.
     changed = [file for file in document["files"] if _text(to / file["name"]) != file["text"]]
