@@ -36,6 +36,7 @@ from gateway.listener.limits import ListenerLimits
 from gateway.listener.server import Listener
 from gateway.live import Live
 from gateway.maps import Maps
+from gateway.metrics import Metrics
 from gateway.mqtt_door import MqttDoor
 from gateway.opening import More, open_more, open_mqtt
 from gateway.outbox import Outbox
@@ -93,15 +94,25 @@ async def compose(settings: Settings, *, sweeps: bool = True, prints: bool = Fal
             settings=_engine_settings(settings, sweeps=sweeps),
             locks=settings.data / data.LOCKS,
         )
-        audit = Audit(store, engine.instance, source, heard=lambda record: _heard(engine, audit, heard_by, record))
+        metrics = Metrics()
+        audit = Audit(
+            store,
+            engine.instance,
+            source,
+            heard=lambda record: _heard(engine, audit, heard_by, record),
+            counted=metrics.entered,
+            took=metrics.store_write_seconds.add,
+        )
         live, sinks = Live(store, engine.instance), _sinks(settings, prints=prints)
         heard_by = (live.stored,) if sinks is None else (live.stored, sinks.stored)
-        relay.observers = (audit, live)
+        relay.observers = (audit, live, metrics)
         registry = Registry(store, source, noted=audit.revised, verify=maker(settings.bridge.verifiers))
         async with engine:
             await registry.load()
             await data.ensure_admin(registry, settings.data)
-            yield _services(settings, source, engine, registry, audit, outbox, live)
+            services = _services(settings, source, engine, registry, audit, outbox, live)
+            services.metrics, services.deliver.took = metrics, metrics.took
+            yield services
         await audit.end()
         if sinks is not None:
             await asyncio.to_thread(sinks.close)
@@ -239,6 +250,7 @@ class _Gateway:
         services.outbox.attach(self._listener)
         services.connections_of = self._connections_of
         services.connected = self._listener.connections
+        services.not_ready = self._not_ready
         self._stop = asyncio.Event()
         self._listening = False
         self._tls = tls.contexts(self._settings)

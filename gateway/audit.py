@@ -153,16 +153,27 @@ class Audit:
     Whoever waits first writes for all who came before it, one commit for all of them. `run` writes what nobody waits
     for, and the counts of floods. Events are kept while the store is away, up to `MAX_WAITING`; how many were lost
     beyond that is an event too. `heard` is told of each event once it is stored. `instance` may be set until the first
-    event is written.
+    event is written. `counted` hears of each entry as it is noted, the repeats of a flood too; `took` how many seconds
+    each write took.
     """
 
     def __init__(
-        self, store: Store, instance: str, source: Source, *, heard: Callable[[Record], None] | None = None
+        self,
+        store: Store,
+        instance: str,
+        source: Source,
+        *,
+        heard: Callable[[Record], None] | None = None,
+        counted: Callable[[Entry], None] | None = None,
+        took: Callable[[float], None] | None = None,
     ) -> None:
         self._store = store
         self.instance = instance
         self._source = source
         self._heard = heard
+        self._counted = counted
+        self._took = took
+        self.lost = 0
         self._waiting: deque[Entry] = deque()
         self._batch: list[tuple[str, bytes]] = []
         self._noted = 0
@@ -210,10 +221,21 @@ class Audit:
         subject = f"{change.kind}:{change.name}"
         self.add(Entry(action=f"{what}.{change.did}", result=subject, principal=change.by, reason=change.detail))
 
+    @property
+    def waiting(self) -> int:
+        """Count the events that are not stored yet."""
+        return self._noted - self._stored
+
     def add(self, entry: Entry) -> None:
         """Write an event down."""
+        if self._counted is not None:
+            self._counted(entry)
+        self._add(entry)
+
+    def _add(self, entry: Entry) -> None:
         if len(self._waiting) >= MAX_WAITING:
             self._lost += 1
+            self.lost += 1
             return
         if self._lost:
             self._waiting.append(Entry(action="audit.lost", count=self._lost))
@@ -227,6 +249,8 @@ class Audit:
 
         Over-rate refusals are one whatever they were about, and refused logins one for each address.
         """
+        if self._counted is not None:
+            self._counted(entry)
         now = self._source.monotonic()
         same = _sameness(entry)
         flood = self._floods.get(same)
@@ -238,14 +262,14 @@ class Audit:
         self._floods[same] = _Flood(entry, now)
         if len(self._floods) > MAX_FLOODS:
             self._close(next(iter(self._floods)))
-        self.add(entry)
+        self._add(entry)
         return True
 
     def _close(self, same: tuple[str, ...]) -> None:
         flood = self._floods.pop(same)
         if flood.more:
             seconds = round(self._source.monotonic() - flood.since, 3)
-            self.add(replace(flood.entry, count=flood.more, seconds=seconds))
+            self._add(replace(flood.entry, count=flood.more, seconds=seconds))
 
     def _close_floods(self, *, older_than: float) -> None:
         before = self._source.monotonic() - older_than
@@ -292,7 +316,10 @@ class Audit:
         # one are the same creates.
         if not self._batch:
             await self._number()
+        began = self._source.monotonic()
         stored = await self._store.create_all(self._batch)
+        if self._took is not None:
+            self._took(self._source.monotonic() - began)
         for record, (key, value) in zip(stored, self._batch, strict=True):
             assert record.value == value, f"another process writes as this instance: {key}"
         self._stored += len(self._batch)

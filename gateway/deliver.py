@@ -163,6 +163,8 @@ class Deliver:
         self._audit = audit
         self._source = source
         self._stopping = False
+        # Hears the door and the seconds of each signal, from its arrival to its answer.
+        self.took: Callable[[str, float], None] | None = None
 
     def stop(self) -> None:
         """Answer everything from now on with `stopping`; what is in flight goes on."""
@@ -287,13 +289,17 @@ class Deliver:
     async def _answer(
         self, asked: _Asked, counted: Counted, decide: Callable[[], Awaitable[_Result]], *, named: bool
     ) -> Delivered:
+        began = self._source.monotonic()
         result = self._check(asked, counted, named=named)
         if result is None:
             try:
                 result = await decide()
             except WaysideError as fault:
                 result = _Result(StoreAway(), fault.code)
-        return await self._finish(asked, result)
+        delivered = await self._finish(asked, result)
+        if self.took is not None and asked.action == "signal":
+            self.took(asked.origin.door, self._source.monotonic() - began)
+        return delivered
 
     def _check(self, asked: _Asked, counted: Counted, *, named: bool) -> _Result | None:
         """Who, at what rate, and whether it can name anything: without reading."""

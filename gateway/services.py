@@ -16,6 +16,7 @@ from gateway.deliver import Deliver
 from gateway.limits import DeviceLimits
 from gateway.listener.server import ConnectionInfo
 from gateway.live import Live
+from gateway.metrics import Metrics
 from gateway.outbox import Outbox
 from gateway.sessions import Sessions
 from gateway.settings import Settings
@@ -27,13 +28,17 @@ def _none_of(_: str) -> int:
     return 0
 
 
+async def _nothing() -> list[str]:
+    return []
+
+
 @dataclass(slots=True, kw_only=True)
 class Services:
     """One instance's parts.
 
-    `doors` maps `mqtt` and `http` to the `HOST:PORT` that each listens on, if it does; `connections_of` counts a
-    device's connections to this instance and `connected` lists them all; `stopping` is set when nothing more is to be
-    waited for.
+    `doors` maps each open door's name to the `HOST:PORT` that it listens on; `connections_of` counts a device's
+    connections to this instance and `connected` lists them all; `not_ready` names what is not at work; `stopping` is
+    set when nothing more is to be waited for.
     """
 
     settings: Settings
@@ -47,9 +52,11 @@ class Services:
     outbox: Outbox
     live: Live
     sessions: Sessions
+    metrics: Metrics = field(default_factory=Metrics)
     doors: dict[str, str] = field(default_factory=dict)
     connections_of: Callable[[str], int] = _none_of
     connected: Callable[[], list[ConnectionInfo]] = list
+    not_ready: Callable[[], Awaitable[list[str]]] = _nothing
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def unless_stopping(self, waiting: Awaitable[T]) -> T | None:

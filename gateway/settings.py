@@ -221,6 +221,7 @@ class Settings(_Table, frozen=True, kw_only=True):
     http_hosts: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
     allow_plaintext: bool = False
+    metrics_open: bool = False
     engine: EngineTable = EngineTable()
     listener: ListenerTable = ListenerTable()
     limits: LimitsTable = LimitsTable()

@@ -18,7 +18,7 @@ from gateway.limits import Limited
 from gateway.services import Services
 from gateway.sessions import Session, cookie_name
 
-_bearer: Final = HTTPBearer(
+bearer: Final = HTTPBearer(
     auto_error=False, description="A device's token (`wsd_…`) or an operator's (`wsu_…`).", scheme_name="token"
 )
 
@@ -66,7 +66,7 @@ def not_found() -> Problem:
 
 
 async def caller(
-    request: Request, parts: Parts, credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
+    request: Request, parts: Parts, credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
 ) -> Caller:
     """Authenticate a request; raises 401, or 429 after many failures, or 503."""
     if credentials is None:

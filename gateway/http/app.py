@@ -8,7 +8,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
 from engine.clock import rfc3339
-from gateway.http import audit, brokers, devices, operators, problems, runs, signals, waits, workflows, ws
+from gateway.http import audit, brokers, devices, metrics, operators, problems, runs, signals, waits, workflows, ws
 from gateway.http.access import Parts, Who
 from gateway.http.admission import Admission
 from gateway.http.models import Doors
@@ -46,6 +46,7 @@ def create_app(services: Services) -> FastAPI:
         _router,
     ):
         app.include_router(router, prefix=PREFIX)
+    app.include_router(metrics.router)
     app.router.routes.extend(PAGE)
     _describe_problems(app)
     return app
