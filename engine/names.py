@@ -28,6 +28,7 @@ WAITS: Final = "waits/"
 CHANGES: Final = "changes/"
 OUTBOX: Final = "outbox/"
 AUDIT: Final = "audit/"
+SEEN: Final = "seen/"
 # Sorts above every character that a key may hold: `after=prefix + HIGHEST` skips everything under the prefix.
 HIGHEST: Final = "\x7f"
 
@@ -211,7 +212,7 @@ def beats(instance: str) -> str:
 
 
 def instance_of(key: str) -> str:
-    """Read the instance out of a beat's key."""
+    """Read the instance out of the key of a beat, or of a record of who was seen."""
     return key.split("/", 2)[1]
 
 
@@ -235,3 +236,8 @@ def outbox(n: int) -> str:
 def audit(day: str, instance: str, seq: int) -> str:
     """Name an audit event; `day` is `YYYYMMDD`."""
     return f"{AUDIT}{day}/{instance}/{number(seq)}"
+
+
+def seen(instance: str, minute_of: str) -> str:
+    """Name the record of whom an instance saw up to a minute."""
+    return f"{SEEN}{instance}/{minute_of}"

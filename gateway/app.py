@@ -42,6 +42,7 @@ from gateway.opening import More, open_more, open_mqtt
 from gateway.outbox import Outbox
 from gateway.presence import Presence, announce
 from gateway.retention import Retention
+from gateway.seen import LastSeen
 from gateway.services import Services
 from gateway.sessions import Sessions
 from gateway.settings import LimitsTable, Settings
@@ -72,11 +73,12 @@ class _Relay:
 
 
 @contextlib.asynccontextmanager
-async def compose(settings: Settings, *, sweeps: bool = True, prints: bool = False) -> AsyncIterator[Services]:
+async def compose(settings: Settings, *, sweeps: bool = True, serves: bool = False) -> AsyncIterator[Services]:
     """Put one instance's parts together over the store; let go of everything at the end.
 
-    Without `sweeps` it drives only the runs that it is asked about, as a single command should; with `prints` audit
-    events may go to standard output. Raises `WaysideError` for a directory or a store that cannot be used.
+    Without `sweeps` it drives only the runs that it is asked about, as a single command should; with `serves` audit
+    events may go to standard output, and who was seen is written down. Raises `WaysideError` for a directory or a
+    store that cannot be used.
     """
     data.prepare(settings.data, settings.workflow_directory)
     source = SystemSource()
@@ -103,7 +105,7 @@ async def compose(settings: Settings, *, sweeps: bool = True, prints: bool = Fal
             counted=metrics.entered,
             took=metrics.store_write_seconds.add,
         )
-        live, sinks = Live(store, engine.instance), _sinks(settings, prints=prints)
+        live, sinks = Live(store, engine.instance), _sinks(settings, prints=serves)
         heard_by = (live.stored,) if sinks is None else (live.stored, sinks.stored)
         relay.observers = (audit, live, metrics)
         registry = Registry(store, source, noted=audit.revised, verify=maker(settings.bridge.verifiers))
@@ -111,8 +113,11 @@ async def compose(settings: Settings, *, sweeps: bool = True, prints: bool = Fal
             await registry.load()
             await data.ensure_admin(registry, settings.data)
             services = _services(settings, source, engine, registry, audit, outbox, live)
+            await services.last_seen.load()
             services.metrics, services.deliver.took = metrics, metrics.took
             yield services
+            if serves:
+                await services.last_seen.close()
         await audit.end()
         if sinks is not None:
             await asyncio.to_thread(sinks.close)
@@ -159,6 +164,7 @@ def _services(  # noqa: PLR0917  each of another type
         outbox=outbox,
         live=live,
         sessions=Sessions(source),
+        last_seen=LastSeen(engine.store, authority, source, engine.instance),
     )
 
 
@@ -204,7 +210,7 @@ async def serve(loaded: Loaded, *, ready: Callable[[Presence], None]) -> int:
     logs.configure(level=settings.log.level, console=console)
     for warning in loaded.warnings:
         _log.warning(warning)
-    async with compose(settings, prints=True) as services:
+    async with compose(settings, serves=True) as services:
         if data.exposed(settings.data):
             _log.warning("others can read the data directory; chmod 700 it", directory=settings.data)
         try:
@@ -268,6 +274,7 @@ class _Gateway:
                     group.create_task(services.registry.follow(), name="registry"),
                     group.create_task(services.audit.run(), name="audit"),
                     group.create_task(self._retention().run(), name="audit retention"),
+                    group.create_task(services.last_seen.run(), name="last seen"),
                     group.create_task(services.outbox.follow(), name="outbox"),
                     group.create_task(services.live.follow(), name="live"),
                     group.create_task(self._follow_catalog(), name="catalog"),

@@ -196,8 +196,18 @@ class Authority:
         """Remember that somebody was here just now, by the host's clock: for people to look at."""
         self._seen[kind, name] = self.wall_clock()
 
+    def learn(self, kind: Kind, name: str, at: datetime) -> None:
+        """Take note of when somebody was seen, by this instance before a restart or by another one."""
+        known = self._seen.get((kind, name))
+        if known is None or known < at:
+            self._seen[kind, name] = at
+
+    def seen(self) -> dict[tuple[Kind, str], datetime]:
+        """Give everybody who was seen, and when."""
+        return dict(self._seen)
+
     def last_seen(self, kind: Kind, name: str) -> datetime | None:
-        """Tell when this instance last saw a device or operator."""
+        """Tell when a device or operator was last seen, as far as this instance knows."""
         return self._seen.get((kind, name))
 
 

@@ -18,6 +18,7 @@ from gateway.listener.server import ConnectionInfo
 from gateway.live import Live
 from gateway.metrics import Metrics
 from gateway.outbox import Outbox
+from gateway.seen import LastSeen
 from gateway.sessions import Sessions
 from gateway.settings import Settings
 
@@ -52,6 +53,7 @@ class Services:
     outbox: Outbox
     live: Live
     sessions: Sessions
+    last_seen: LastSeen
     metrics: Metrics = field(default_factory=Metrics)
     doors: dict[str, str] = field(default_factory=dict)
     connections_of: Callable[[str], int] = _none_of
