@@ -65,6 +65,14 @@ NATS_IN_FLIGHT: Final = 256
 NATS_GATHERED: Final = 256
 NATS_HINT_SECONDS: Final = 0.05
 
+# Object stores. The last numbers of so many prefixes are remembered, to look for later ones from there.
+OBJECTS_ATTEMPT_SECONDS: Final = 3.0
+OBJECTS_BACKOFF_SECONDS: Final = 1.0
+OBJECTS_PATIENCE_SECONDS: Final = 10.0
+OBJECTS_IN_FLIGHT: Final = 64
+OBJECTS_HINT_SECONDS: Final = 2.0
+OBJECTS_REMEMBERED: Final = 10_000
+
 # Workflows and runs.
 MAX_DEFINITION_BYTES: Final = 262_144
 MAX_STEPS: Final = 1_000

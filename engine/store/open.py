@@ -11,16 +11,18 @@ from urllib.parse import unquote, urlsplit
 from engine.errors import BadInput
 from engine.store.base import Store
 
-_FORMS: Final = "`sqlite:///absolute/path`, a path, `postgresql://…`, `nats://…`, or `memory:`"
+_FORMS: Final = "`sqlite:///absolute/path`, a path, `postgresql://…`, `nats://…`, `s3://…`, `gs://…`, or `memory:`"
 _POSTGRES: Final = frozenset({"postgresql", "postgres"})
 _NATS: Final = frozenset({"nats", "tls"})
+_OBJECTS: Final = frozenset({"s3", "gs"})
 
 
 def open_store(url: str) -> Store:
     """Open the store that `url` names.
 
     `sqlite:///absolute/path` or a plain path to a file; `postgresql://USER:PASSWORD@HOST:PORT/DATABASE?pool=6`, which
-    connects at the first call; `nats://HOST:PORT,HOST:PORT/BUCKET?replicas=3`, likewise; `memory:`.
+    connects at the first call; `nats://HOST:PORT,HOST:PORT/BUCKET?replicas=3`, likewise; `s3://BUCKET` and `gs://BUCKET`,
+    likewise; `memory:`.
 
     Raises `BadInput` for a URL that names none or whose driver is not installed, and what the backend raises when it
     cannot be opened (`StoreUnavailable`, `StoreDamaged`, `FormatTooNew`; those over a network only at the first call).
@@ -44,6 +46,8 @@ def open_store(url: str) -> Store:
             return _postgres(url)
         case _ if scheme in _NATS:
             return _nats(url)
+        case _ if scheme in _OBJECTS:
+            return _objects(url)
         case _:
             # The rest may hold a password.
             raise BadInput(f"a store of kind {scheme} is not known", hint=f"use {_FORMS}")
@@ -75,6 +79,13 @@ def _nats(url: str) -> Store:
         from engine.store.nats import NatsStore, parse  # noqa: PLC0415 - only the chosen backend is loaded
 
     return NatsStore(parse(url))
+
+
+def _objects(url: str) -> Store:
+    with _driver("obstore", "objects"):
+        from engine.store.objects import ObjectStore, parse  # noqa: PLC0415 - only the chosen backend is loaded
+
+    return ObjectStore(parse(url))
 
 
 @contextmanager

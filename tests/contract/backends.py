@@ -11,6 +11,8 @@ from engine.store.base import Store
 from engine.store.memory import MemoryStore, RunningClock
 from engine.store.open import open_store
 from tests.support.nats import bucket, shared_cluster
+from tests.support.objects import bucket as object_bucket
+from tests.support.objects import shared_service
 from tests.support.postgres import database, shared_server
 
 
@@ -18,12 +20,14 @@ from tests.support.postgres import database, shared_server
 class Backend:
     """A fresh, empty store: `store` is one handle to it, `another()` makes one as another process would have.
 
-    `url` is what `open_store` opens in another process; empty when the records live in this one only.
+    `url` is what `open_store` opens in another process; empty when the records live in this one only. `many` records
+    are more than it reads or writes at once.
     """
 
     store: Store
     another: Callable[[], Awaitable[Store]]
     url: str
+    many: int = 2_500
 
 
 @asynccontextmanager
@@ -55,7 +59,21 @@ async def nats(directory: Path) -> AsyncIterator[Backend]:
 
 
 @asynccontextmanager
-async def _by_url(url: str) -> AsyncIterator[Backend]:
+async def s3(directory: Path) -> AsyncIterator[Backend]:
+    service = shared_service("s3")
+    async with object_bucket(service) as name, _by_url(service.url(name), many=1_100) as backend:
+        yield backend
+
+
+@asynccontextmanager
+async def gs(directory: Path) -> AsyncIterator[Backend]:
+    service = shared_service("gs")
+    async with object_bucket(service) as name, _by_url(service.url(name), many=1_100) as backend:
+        yield backend
+
+
+@asynccontextmanager
+async def _by_url(url: str, *, many: int = 2_500) -> AsyncIterator[Backend]:
     async with AsyncExitStack() as stack:
 
         async def another() -> Store:
@@ -63,7 +81,7 @@ async def _by_url(url: str) -> AsyncIterator[Backend]:
             stack.push_async_callback(store.close)
             return store
 
-        yield Backend(await another(), another, url)
+        yield Backend(await another(), another, url, many)
 
 
 BACKENDS: dict[str, Callable[[Path], AbstractAsyncContextManager[Backend]]] = {
@@ -71,5 +89,7 @@ BACKENDS: dict[str, Callable[[Path], AbstractAsyncContextManager[Backend]]] = {
     "sqlite": sqlite,
     "postgres": postgres,
     "nats": nats,
+    "s3": s3,
+    "gs": gs,
 }
 IN_ONE_PROCESS = {"memory"}

@@ -87,12 +87,13 @@ async def test_a_listing_goes_on_after_a_key_that_is_not_there_or_not_under_the_
     assert await keys_of(store, "p/", after="z") == []
 
 
-async def test_a_listing_may_be_longer_than_a_page(store: Store) -> None:
-    items = [(f"runs/{number:012d}", b"") for number in range(4_100)]
+async def test_a_listing_may_be_longer_than_a_page(backend: Backend) -> None:
+    store = backend.store
+    items = [(f"runs/{number:012d}", b"") for number in range(backend.many)]
     await store.create_all(items)
     everything = await keys_of(store, "runs/")
     assert everything == [key for key, _ in items]
-    assert await keys_of(store, "runs/", limit=4_050) == everything[:4_050]
+    assert await keys_of(store, "runs/", limit=backend.many - 50) == everything[:-50]
     assert await keys_of(store, "runs/", after=everything[9]) == everything[10:]
 
 

@@ -14,6 +14,7 @@ class Mode(Enum):
     PASS = "pass"
     LOSE_ANSWERS = "what the client says arrives; the answer does not, and the connection ends"
     HANG = "nothing arrives any more, either way, and no connection ends"
+    ANSWER = "nothing arrives; the client gets a canned answer and the connection ends"
     REFUSE = "connections end as soon as they are made"
 
 
@@ -23,14 +24,17 @@ class Proxy:
     def __init__(self, target: int) -> None:
         self.port = 0
         self.lost_answers = 0
+        self.canned_answers = 0
+        self._canned = b""
         self._target = target
         self._mode = Mode.PASS
         self._changed = asyncio.Event()
         self._writers: set[asyncio.StreamWriter] = set()
 
-    def set(self, mode: Mode) -> None:
+    def set(self, mode: Mode, canned: bytes = b"") -> None:
         """Change what becomes of bytes that arrive from now on."""
         self._mode = mode
+        self._canned = canned
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -51,8 +55,8 @@ class Proxy:
         self._writers |= {writer, requests}
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._pump(reader, requests, answers=False))
-                group.create_task(self._pump(answers, writer, answers=True))
+                group.create_task(self._pump(reader, requests, writer))
+                group.create_task(self._pump(answers, writer, None))
         except* OSError:
             pass
         finally:
@@ -60,12 +64,22 @@ class Proxy:
             for end in (writer, requests):
                 end.transport.abort()
 
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, answers: bool) -> None:
+    async def _pump(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, back: asyncio.StreamWriter | None
+    ) -> None:
+        """Copy; `back` leads to the client where it is the client's bytes that are copied."""
         while data := await source.read(65_536):
             while self._mode is Mode.HANG:
                 await self._changed.wait()
-            if answers and self._mode is Mode.LOSE_ANSWERS:
+            if back is None and self._mode is Mode.LOSE_ANSWERS:
                 self.lost_answers += 1
+                break
+            if back is not None and self._mode is Mode.ANSWER:
+                self.canned_answers += 1
+                back.write(self._canned)
+                await back.drain()
+                back.close()
+                await back.wait_closed()
                 break
             sink.write(data)
             await sink.drain()

@@ -209,9 +209,12 @@ class Bucket:
         """Ask, again and again while it may help; API errors of `writes` are the caller's to judge."""
         uncertain = False
         pause = _FIRST_BACKOFF_SECONDS
-        if self._away_since is not None and monotonic() - self._away_since > NATS_PATIENCE_SECONDS:
-            deadline = min(deadline, monotonic() + _SHORT_SECONDS)
+        asked = monotonic()
         async with self._in_flight:
+            # What waits for its turn behind others of this instance does not wait for the bucket.
+            deadline += monotonic() - asked
+            if self._away_since is not None and monotonic() - self._away_since > NATS_PATIENCE_SECONDS:
+                deadline = min(deadline, monotonic() + _SHORT_SECONDS)
             while True:
                 try:
                     client = await self.connect(deadline)
