@@ -21,6 +21,8 @@ from engine.limits import (
 from engine.workflows.definition import JsonValue
 from engine.workflows.problems import Problem
 
+_CHARACTERS_A_VALUE: Final = 256  # a long text counts for more, so that aliases of one cannot fill the memory
+
 _NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUE: Final = frozenset({"true", "True", "TRUE"})
 _FALSE: Final = frozenset({"false", "False", "FALSE"})
@@ -149,7 +151,7 @@ class _Builder:
             self._document.refuse(pointer, line, "tags are not supported", "write the value without its tag")
         elif event.tag is None and event.implicit[0]:
             value = self._plain(str(event.value), pointer, line)
-        self._put(value, 1, event.anchor, line)
+        self._put(value, 1 + len(event.value) // _CHARACTERS_A_VALUE, event.anchor, line)
 
     def _plain(self, text: str, pointer: str, line: int) -> JsonValue:
         if text in _NULL:

@@ -13,7 +13,7 @@ from typing import Final, cast
 import msgspec
 
 from engine.errors import BadInput
-from engine.limits import MAX_CONCURRENCY, MAX_FOR_EACH
+from engine.limits import MAX_CONCURRENCY, MAX_DEFINITION_BYTES, MAX_FOR_EACH
 from engine.workflows.definition import (
     Condition,
     Definition,
@@ -55,7 +55,10 @@ def load_text(text: str, filename: str) -> Definition | list[Problem]:
     problems = sorted([*document.problems, *noted], key=lambda problem: problem.line)
     if problems or definition is None:
         return list(dict.fromkeys(problems))
-    return replace(definition, source=canonical(document.value))
+    source = canonical(document.value)
+    if len(source) > MAX_DEFINITION_BYTES:
+        return [Problem("", "", 1, f"larger than {MAX_DEFINITION_BYTES} bytes as JSON, its aliases written out", "")]
+    return replace(definition, source=source)
 
 
 @lru_cache(maxsize=CACHED_DEFINITIONS)

@@ -129,3 +129,9 @@ def test_the_pure_parser_reads_the_same(value: object) -> None:
         slow = read_yaml(text)
     fast = read_yaml(text)
     assert (slow.value, slow.lines, slow.problems) == (fast.value, fast.lines, fast.problems)
+
+
+def test_aliases_of_one_long_text_count_for_what_they_stand_for() -> None:
+    text = "a: &a " + "x" * 100_000 + "\nb: [" + ", ".join(["*a"] * 500) + "]\n"
+    (problem,) = read_yaml(text).problems
+    assert "aliases counted as what they stand for" in problem.message

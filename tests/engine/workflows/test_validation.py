@@ -389,3 +389,21 @@ def test_a_large_definition_is_read_in_reasonable_time() -> None:
     accepted(workflow(steps))
     assert time.perf_counter() - started < 20
     assert "at most 1000 steps" in one(workflow(steps + f"\n- name: last\n  task: {WAIT}")).message
+
+
+def test_a_workflow_that_no_run_could_keep_is_refused() -> None:
+    """A run keeps the whole document as JSON; aliases that are written out may make it too large for a record."""
+    long = "x" * 50_000
+    text = f"""
+name: a
+description: &long {long}
+jobs:
+  - name: main
+    steps:
+      - name: one
+        description: *long
+        task: {{ type: publish, topic: a, payload: [*long, *long, *long, *long, *long] }}
+"""
+    found = load_text(text, "a.yaml")
+    assert isinstance(found, list)
+    assert [problem.message for problem in found] == ["larger than 262144 bytes as JSON, its aliases written out"]
