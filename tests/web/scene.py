@@ -64,6 +64,15 @@ jobs:
         dependsOn: [{ step: valve-north }, { step: valve-south, condition: { type: always } }]
         task: { type: publish, topic: greenhouse/report, payload: {} }
 """
+LIGHT = """\
+name: night-light
+description: A light for the stairs
+jobs:
+  - name: main
+    steps:
+      - name: dusk
+        task: { type: wait_for_signal, key: dusk, acceptEarly: 3600, timeout: 3600 }
+"""
 BROKEN = """\
 name: letter-box
 jobs:
@@ -148,7 +157,12 @@ async def scene(directory: Path, *, empty: bool = False) -> AsyncIterator[Scene]
     (data / "workflows").mkdir(parents=True)
     data.chmod(0o700)
     if not empty:
-        for name, text in (("front-door", FRONT_DOOR), ("greenhouse", GREENHOUSE), ("letter-box", BROKEN)):
+        for name, text in (
+            ("front-door", FRONT_DOOR),
+            ("greenhouse", GREENHOUSE),
+            ("night-light", LIGHT),
+            ("letter-box", BROKEN),
+        ):
             (data / "workflows" / f"{name}.yaml").write_text(text)
     gateway = Gateway(data)
     await gateway.start()

@@ -155,6 +155,7 @@
     });
   }
 
+  document.documentElement.classList.add("scripted");
   setClock(document.body);
   tick();
   say();
