@@ -1,0 +1,90 @@
+"""Proves that the configurations in `deploy/` start as they are, with an export, and let a device signal."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.http.brokers import router
+from tests.support.behind import behind, ear
+from tests.support.brokers import Broker
+from tests.support.command import wayside
+from tests.support.mosquitto import free_port
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+PASSWORD = "the-bridge-s-own"
+
+
+class Deployed(Broker):
+    """A broker that is started by its configuration in `deploy/`, but for its ports, in a directory of its own."""
+
+    def _command(self) -> list[str]:
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin"
+        if self.kind == "mosquitto":
+            program, given = shutil.which("mosquitto", path=path), "mosquitto/mosquitto.conf"
+        else:
+            program, given = shutil.which("nats-server", path=path), "nats/nats.conf"
+        assert program
+        text = (DEPLOY / given).read_text()
+        text = re.sub(r"^listener 1883", f"listener {self.port}", text, flags=re.MULTILINE)
+        text = re.sub(r"^  port: 1883", f"  port: {self.port}", text, flags=re.MULTILINE)
+        text = text.replace("127.0.0.1:4222", "127.0.0.1:-1")
+        if self.kind == "mosquitto" and os.geteuid() == 0:
+            text = "user root\n" + text
+        (self.directory / "broker.conf").write_text(text)
+        (self.directory / "data").mkdir(exist_ok=True)
+        return ["/bin/sh", "-c", f"cd '{self.directory}' && exec '{program}' -c broker.conf"]
+
+
+@asynccontextmanager
+async def exported(tmp_path: Path, broker: Broker, to: Path) -> AsyncIterator[tuple[str, str]]:
+    """Add a device, write the export where the configuration expects it, and give its name and token."""
+    data, environment = tmp_path / "data", {"WAYSIDE_BRIDGE__VERIFIERS": broker.kind}
+    environment["WAYSIDE_BRIDGE__URL"] = f"mqtt://wayside-bridge:{PASSWORD}@127.0.0.1:{broker.port}"
+    added = await wayside(
+        "device", "add", "camera", "--grant", "signal:porch/verdict", "--data", str(data), "--json", **environment
+    )
+    await wayside("device", "export", broker.kind, "--to", str(to), "--data", str(data), **environment)
+    if broker.kind == "mosquitto":
+        settings = (to / "wayside.conf").read_text().replace("/etc/mosquitto/wayside", str(to))
+        (to / "wayside.conf").write_text(settings)
+    assert (to / ("wayside.passwd" if broker.kind == "mosquitto" else "wayside-users.conf")).stat().st_mode & 0o077 == 0
+    yield "camera", added.json["token"]
+
+
+@pytest.mark.parametrize("kind", ["mosquitto", "nats"])
+async def test_the_configuration_starts_as_it_is_and_a_device_signals_through_it(kind: str, tmp_path: Path) -> None:
+    broker = Deployed("mosquitto" if kind == "mosquitto" else "nats", tmp_path / "broker", port=free_port())
+    to = tmp_path / "broker" / "wayside" if kind == "mosquitto" else tmp_path / "broker"
+    url = f"mqtt://wayside-bridge:{PASSWORD}@127.0.0.1:{broker.port}"
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data").chmod(0o700)
+    async with exported(tmp_path, broker, to) as (name, token):
+        shutil.rmtree(tmp_path / "data" / "workflows", ignore_errors=True)
+        async with (
+            behind(tmp_path, broker, WAYSIDE_BRIDGE__URL=url, WAYSIDE_BRIDGE__VERIFIERS=kind),
+            ear(broker.port, name, f"d/{name}/replies/#", password=token) as camera,
+        ):
+            _, reply = await camera.ask("signals/porch/verdict/s1", {"n": 1})
+            assert (reply["id"], reply["ok"]) == ("s1", True)
+
+
+def test_emqx_configuration_is_balanced_and_names_the_paths_that_the_gateway_has() -> None:
+    """EMQX itself is not started here: its syntax is looked at no further than this."""
+    text = (DEPLOY / "emqx" / "emqx.conf").read_text()
+    plain = re.sub(r'"[^"]*"|#.*', "", text)
+    for opening, closing in ("{}", "[]"):
+        assert plain.count(opening) == plain.count(closing)
+    paths = {f"/api/v1{route.path}" for route in router.routes if hasattr(route, "path")}
+    for asked in re.findall(r'url = "http://127.0.0.1:8080([^"]+)"', text):
+        assert asked in paths
+    go_auth = (DEPLOY / "mosquitto" / "go-auth.conf").read_text()
+    for asked in re.findall(r"_uri (\S+)", go_auth):
+        assert asked.replace("SECRET", "{secret}") in paths
