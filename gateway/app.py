@@ -1,56 +1,36 @@
 """The composition root: what a gateway is made of, in which order it starts, and how it stops. Start reading here.
 
-`compose` puts the parts of one instance together, for `serve` and, without doors, for a command that acts on a store
-that no gateway serves. `serve` adds the doors, the tasks that keep following, and the way out.
+`composing.compose` puts the parts of one instance together, for `serve` and, without doors, for a command that acts on
+a store that no gateway serves. `serve` adds the doors, the tasks that keep following, and the way out.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from devices.exports.verifiers import maker
-from devices.model import Rate
-from devices.registry import Registry
-from engine.clock import Source, SystemSource
 from engine.errors import BadInput, StoreUnavailable, WaysideError
-from engine.events import EngineEvent, Observer
-from engine.service import Engine, EngineSettings
-from engine.store.base import Record
-from engine.store.open import open_store
-from engine.workflows.loading import Catalog, Change
 from gateway import data, logs, tls
-from gateway.audit import Audit
-from gateway.auth import Authority
+from gateway.composing import compose, tell_changes
 from gateway.config import Loaded
-from gateway.deliver import Deliver
 from gateway.http.sockets import bound_to, listen
-from gateway.limits import DeviceLimits, Rates
 from gateway.listener.limits import ListenerLimits
 from gateway.listener.server import Listener
-from gateway.live import Live
 from gateway.maps import Maps
-from gateway.metrics import Metrics
 from gateway.mqtt_door import MqttDoor
 from gateway.opening import More, open_more, open_mqtt
-from gateway.outbox import Outbox
 from gateway.presence import Presence, announce
 from gateway.retention import Retention
-from gateway.seen import LastSeen
 from gateway.services import Services
-from gateway.sessions import Sessions
-from gateway.settings import LimitsTable, Settings
 
 if TYPE_CHECKING:
     from gateway.bridge.service import Bridge
     from gateway.http.server import Server
-    from gateway.sinks import Sinks
 
 CATALOG_SECONDS: Final = 1.0
 STORE_PATIENCE_SECONDS: Final = 2.0
@@ -59,147 +39,6 @@ DAY_SECONDS: Final = 86_400
 FORCED_EXIT_STATUS: Final = 3
 
 _log = logs.get_logger("gateway")
-
-
-class _Relay:
-    """The engine's observer: it exists before the audit log, which is named after the engine's instance."""
-
-    def __init__(self) -> None:
-        self.observers: tuple[Observer, ...] = ()
-
-    def note(self, event: EngineEvent) -> None:
-        for observer in self.observers:
-            observer.note(event)
-
-
-@contextlib.asynccontextmanager
-async def compose(settings: Settings, *, sweeps: bool = True, serves: bool = False) -> AsyncIterator[Services]:
-    """Put one instance's parts together over the store; let go of everything at the end.
-
-    Without `sweeps` it drives only the runs that it is asked about, as a single command should; with `serves` audit
-    events may go to standard output, and who was seen is written down. Raises `WaysideError` for a directory or a
-    store that cannot be used.
-    """
-    data.prepare(settings.data, settings.workflow_directory)
-    source = SystemSource()
-    store = open_store(settings.store_url)
-    try:
-        catalog = Catalog(settings.workflow_directory)
-        _tell(catalog.reload())
-        relay, outbox = _Relay(), Outbox(store, source)
-        engine = Engine(
-            store,
-            catalog,
-            observer=relay,
-            publisher=outbox,
-            source=source,
-            settings=_engine_settings(settings, sweeps=sweeps),
-            locks=settings.data / data.LOCKS,
-        )
-        metrics = Metrics()
-        audit = Audit(
-            store,
-            engine.instance,
-            source,
-            heard=lambda record: _heard(engine, audit, heard_by, record),
-            counted=metrics.entered,
-            took=metrics.store_write_seconds.add,
-        )
-        live, sinks = Live(store, engine.instance), _sinks(settings, prints=serves)
-        heard_by = (live.stored,) if sinks is None else (live.stored, sinks.stored)
-        relay.observers = (audit, live, metrics)
-        registry = Registry(store, source, noted=audit.revised, verify=maker(settings.bridge.verifiers))
-        async with engine:
-            await registry.load()
-            await data.ensure_admin(registry, settings.data)
-            services = _services(settings, source, engine, registry, audit, outbox, live)
-            await services.last_seen.load()
-            services.metrics, services.deliver.took = metrics, metrics.took
-            yield services
-            if serves:
-                await services.last_seen.close()
-        await audit.end()
-        if sinks is not None:
-            await asyncio.to_thread(sinks.close)
-    finally:
-        await store.close()
-
-
-def _heard(engine: Engine, audit: Audit, others: Iterable[Callable[[Record], None]], record: Record) -> None:
-    engine.audit_head = audit.head
-    for heard in others:
-        heard(record)
-
-
-def _sinks(settings: Settings, *, prints: bool) -> Sinks | None:
-    """Open what takes a copy of the audit log: imported only where there is one."""
-    table = settings.audit
-    if not (table.file or table.syslog or (table.stdout and prints)):
-        return None
-    from gateway.sinks import open_sinks  # noqa: PLC0415
-
-    return open_sinks(table, prints=prints)
-
-
-def _services(  # noqa: PLR0917  each of another type
-    settings: Settings,
-    source: Source,
-    engine: Engine,
-    registry: Registry,
-    audit: Audit,
-    outbox: Outbox,
-    live: Live,
-) -> Services:
-    authority = Authority(registry, source)
-    limits = DeviceLimits(_rates(settings.limits))
-    return Services(
-        settings=settings,
-        source=source,
-        engine=engine,
-        registry=registry,
-        authority=authority,
-        limits=limits,
-        deliver=Deliver(engine, authority, limits, audit, source),
-        audit=audit,
-        outbox=outbox,
-        live=live,
-        sessions=Sessions(source),
-        last_seen=LastSeen(engine.store, authority, source, engine.instance),
-    )
-
-
-def _engine_settings(settings: Settings, *, sweeps: bool) -> EngineSettings:
-    table = settings.engine
-    return EngineSettings(
-        sweep_interval_seconds=table.sweep_interval,
-        heartbeat_seconds=table.heartbeat,
-        retention_seconds=table.retention or None,
-        stop_grace_seconds=table.stop_grace,
-        sweeps=sweeps,
-    )
-
-
-def _rates(table: LimitsTable) -> Rates:
-    return Rates(
-        signals=Rate(per_second=table.signals_per_second, burst=table.signals_burst),
-        runs=Rate(per_second=table.runs_per_second, burst=table.runs_burst),
-        reads=Rate(per_second=table.reads_per_second, burst=table.reads_burst),
-        connects=Rate(per_second=table.connects_per_second, burst=table.connects_burst),
-    )
-
-
-def _tell(changes: list[Change]) -> None:
-    """Say in the log which definitions came, went or broke."""
-    for change in changes:
-        if change.kind == "broken":
-            first = change.problems[0] if change.problems else None
-            line = first.line if first else 0
-            _log.warning("workflow broken", file=change.filename, workflow=change.workflow, line=line)
-        else:
-            _log.info(f"workflow {change.kind}", file=change.filename, workflow=change.workflow)
-
-
-# -- serving -------------------------------------------------------------------------------------------------------
 
 
 async def serve(loaded: Loaded, *, ready: Callable[[Presence], None]) -> int:
@@ -358,7 +197,7 @@ class _Gateway:
         """Take up edits of definitions: a few microseconds a second while there are none."""
         while True:
             await asyncio.sleep(CATALOG_SECONDS)
-            _tell(self._services.engine.catalog.reload())
+            tell_changes(self._services.engine.catalog.reload())
 
     def _connections_of(self, device: str) -> int:
         return sum(1 for connection in self._listener.connections() if connection.device == device)
@@ -399,7 +238,7 @@ class _Gateway:
                 _log.info("certificate reread")
             except BadInput as fault:
                 _log.error("the certificate that is in force stays", reason=fault.message)
-        _tell(self._services.engine.catalog.reload())
+        tell_changes(self._services.engine.catalog.reload())
         _log.info("definitions reread; settings of the file take a restart")
 
 

@@ -1,0 +1,173 @@
+"""One instance's parts, put together over a store: for a gateway that serves, and for a command that acts by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import TYPE_CHECKING
+
+from devices.exports.verifiers import maker
+from devices.model import Rate
+from devices.registry import Registry
+from engine.clock import Source, SystemSource
+from engine.events import EngineEvent, Observer
+from engine.service import Engine, EngineSettings
+from engine.store.base import Record
+from engine.store.open import open_store
+from engine.workflows.loading import Catalog, Change
+from gateway import data, logs
+from gateway.audit import Audit
+from gateway.auth import Authority
+from gateway.deliver import Deliver
+from gateway.limits import DeviceLimits, Rates
+from gateway.live import Live
+from gateway.metrics import Metrics
+from gateway.outbox import Outbox
+from gateway.seen import LastSeen
+from gateway.services import Services
+from gateway.sessions import Sessions
+from gateway.settings import LimitsTable, Settings
+
+if TYPE_CHECKING:
+    from gateway.sinks import Sinks
+
+_log = logs.get_logger("gateway")
+
+
+class _Relay:
+    """The engine's observer: it exists before the audit log, which is named after the engine's instance."""
+
+    def __init__(self) -> None:
+        self.observers: tuple[Observer, ...] = ()
+
+    def note(self, event: EngineEvent) -> None:
+        for observer in self.observers:
+            observer.note(event)
+
+
+@contextlib.asynccontextmanager
+async def compose(settings: Settings, *, sweeps: bool = True, serves: bool = False) -> AsyncIterator[Services]:
+    """Put one instance's parts together over the store; let go of everything at the end.
+
+    Without `sweeps` it drives only the runs that it is asked about, as a single command should; with `serves` audit
+    events may go to standard output, and who was seen is written down. Raises `WaysideError` for a directory or a
+    store that cannot be used.
+    """
+    data.prepare(settings.data, settings.workflow_directory)
+    source = SystemSource()
+    store = open_store(settings.store_url)
+    try:
+        catalog = Catalog(settings.workflow_directory)
+        tell_changes(catalog.reload())
+        relay, outbox = _Relay(), Outbox(store, source)
+        engine = Engine(
+            store,
+            catalog,
+            observer=relay,
+            publisher=outbox,
+            source=source,
+            settings=_engine_settings(settings, sweeps=sweeps),
+            locks=settings.data / data.LOCKS,
+        )
+        metrics = Metrics()
+        audit = Audit(
+            store,
+            engine.instance,
+            source,
+            heard=lambda record: _heard(engine, audit, heard_by, record),
+            counted=metrics.entered,
+            took=metrics.store_write_seconds.add,
+        )
+        live, sinks = Live(store, engine.instance), _sinks(settings, prints=serves)
+        heard_by = (live.stored,) if sinks is None else (live.stored, sinks.stored)
+        relay.observers = (audit, live, metrics)
+        registry = Registry(store, source, noted=audit.revised, verify=maker(settings.bridge.verifiers))
+        async with engine:
+            await registry.load()
+            await data.ensure_admin(registry, settings.data)
+            services = _services(settings, source, engine, registry, audit, outbox, live)
+            await services.last_seen.load()
+            services.metrics, services.deliver.took = metrics, metrics.took
+            yield services
+            if serves:
+                await services.last_seen.close()
+        await audit.end()
+        if sinks is not None:
+            await asyncio.to_thread(sinks.close)
+    finally:
+        await store.close()
+
+
+def _heard(engine: Engine, audit: Audit, others: Iterable[Callable[[Record], None]], record: Record) -> None:
+    engine.audit_head = audit.head
+    for heard in others:
+        heard(record)
+
+
+def _sinks(settings: Settings, *, prints: bool) -> Sinks | None:
+    """Open what takes a copy of the audit log: imported only where there is one."""
+    table = settings.audit
+    if not (table.file or table.syslog or (table.stdout and prints)):
+        return None
+    from gateway.sinks import open_sinks  # noqa: PLC0415
+
+    return open_sinks(table, prints=prints)
+
+
+def _services(  # noqa: PLR0917  each of another type
+    settings: Settings,
+    source: Source,
+    engine: Engine,
+    registry: Registry,
+    audit: Audit,
+    outbox: Outbox,
+    live: Live,
+) -> Services:
+    authority = Authority(registry, source)
+    limits = DeviceLimits(_rates(settings.limits))
+    return Services(
+        settings=settings,
+        source=source,
+        engine=engine,
+        registry=registry,
+        authority=authority,
+        limits=limits,
+        deliver=Deliver(engine, authority, limits, audit, source),
+        audit=audit,
+        outbox=outbox,
+        live=live,
+        sessions=Sessions(source),
+        last_seen=LastSeen(engine.store, authority, source, engine.instance),
+    )
+
+
+def _engine_settings(settings: Settings, *, sweeps: bool) -> EngineSettings:
+    table = settings.engine
+    return EngineSettings(
+        sweep_interval_seconds=table.sweep_interval,
+        heartbeat_seconds=table.heartbeat,
+        retention_seconds=table.retention or None,
+        stop_grace_seconds=table.stop_grace,
+        sweeps=sweeps,
+    )
+
+
+def _rates(table: LimitsTable) -> Rates:
+    return Rates(
+        signals=Rate(per_second=table.signals_per_second, burst=table.signals_burst),
+        runs=Rate(per_second=table.runs_per_second, burst=table.runs_burst),
+        reads=Rate(per_second=table.reads_per_second, burst=table.reads_burst),
+        connects=Rate(per_second=table.connects_per_second, burst=table.connects_burst),
+    )
+
+
+def tell_changes(changes: list[Change]) -> None:
+    """Say in the log which definitions came, went or broke."""
+    for change in changes:
+        if change.kind == "broken":
+            first = change.problems[0] if change.problems else None
+            line = first.line if first else 0
+            _log.warning("workflow broken", file=change.filename, workflow=change.workflow, line=line)
+        else:
+            _log.info(f"workflow {change.kind}", file=change.filename, workflow=change.workflow)
