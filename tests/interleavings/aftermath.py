@@ -1,7 +1,7 @@
 """I6: what becomes of the store when every player has ended or died, and one fresh instance sweeps.
 
 `Aftermath.check` lets the sweep run once where it is, then with the clock moving to whatever is due next until nothing
-is, then removes every run and does the same. It is deterministic, and every store is looked at once.
+is; for every `REMOVED_EVERY`th store it then removes every run and does the same. It is deterministic, and every store is looked at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from engine import names, records, removal
 from engine.actor import Actor
 from engine.clock import derived_id
 from engine.decisions.fold import RunState, fold
-from engine.limits import CHAIN_RETENTION_SECONDS, REMOVAL_GRACE_SECONDS
+from engine.limits import REMOVAL_GRACE_SECONDS
 from engine.records import Claim, Pending
 from engine.store.base import Record
 from engine.store.memory import ManualClock, MemoryStore
@@ -26,6 +26,8 @@ from engine.results import Taken
 
 _INDEXES = ("open/", "ready/", "driving/", "early/", "due/", "removing/")
 _MAX_MOVES = 60
+# Removing everything takes the longest by far and differs the least: it is done for every so many stores.
+REMOVED_EVERY = 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -43,12 +45,16 @@ class Aftermath:
         if key not in self._known:
             self.count += 1
             self._known[key] = None
-            self._known[key] = _Aftermath(self._clock, contents, now, said).check()
+            whole = self.count % REMOVED_EVERY == 1
+            self._known[key] = _Aftermath(self._clock, contents, now, said, whole=whole).check()
         return self._known[key]
 
 
 class _Aftermath:
-    def __init__(self, clock: ManualClock, contents: Contents, now: datetime, said: tuple[Any, ...]) -> None:
+    def __init__(
+        self, clock: ManualClock, contents: Contents, now: datetime, said: tuple[Any, ...], *, whole: bool
+    ) -> None:
+        self.whole = whole
         self.clock = clock
         self.clock.set(now)
         self.store = MemoryStore(clock)
@@ -70,6 +76,8 @@ class _Aftermath:
         yield from self._until_quiet()
         yield from (Violation("I6", what) for what in [*self._unended(), *self._left()])
         yield from (Violation("I3", what) for what in self._undecided())
+        if not self.whole:
+            return
         for run in self._runs():
             self._do(run)
         yield from self._until_quiet()
@@ -200,6 +208,3 @@ def _finish(coroutine: Any) -> None:
     except StopIteration:
         return
     raise AssertionError("the memory store awaited something")
-
-
-_ = CHAIN_RETENTION_SECONDS

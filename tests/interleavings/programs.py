@@ -216,8 +216,10 @@ def retries(run: str, step: str | None = None) -> Program:
     return program
 
 
-async def one_pass(hands: Hands, *, is_dead: Callable[[str], bool] = lambda _: False) -> None:
-    """Do one pass of the sweep; the runs that it finds are driven at once."""
+async def one_pass(
+    hands: Hands, *, is_dead: Callable[[str], bool] = lambda _: False, only_due: bool = False
+) -> None:
+    """Do one pass of the sweep, or only its look at what is due; the runs that it finds are driven at once."""
 
     async def onward(run: str) -> None:
         await go_on(hands, [Owed(run, "-", "")])
@@ -228,7 +230,8 @@ async def one_pass(hands: Hands, *, is_dead: Callable[[str], bool] = lambda _: F
     async def dead(instance: str, run: str) -> bool:
         return is_dead(instance)
 
-    await Sweep(hands.actor(), onward, take_over, dead).run()
+    sweep = Sweep(hands.actor(), onward, take_over, dead)
+    await (sweep._due() if only_due else sweep.run())
 
 
 def sweeps(*, dead: frozenset[str] = frozenset(), passes: int = 1) -> Program:
@@ -237,6 +240,15 @@ def sweeps(*, dead: frozenset[str] = frozenset(), passes: int = 1) -> Program:
     async def program(hands: Hands) -> None:
         for _ in range(passes):
             await one_pass(hands, is_dead=dead.__contains__)
+
+    return program
+
+
+def looks_at_what_is_due() -> Program:
+    """Do what is due, as a pass of the sweep does: deadlines, expiries, removals."""
+
+    async def program(hands: Hands) -> None:
+        await one_pass(hands, only_due=True)
 
     return program
 

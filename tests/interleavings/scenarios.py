@@ -12,11 +12,12 @@ from tests.interleavings.programs import (
     KNOWN_ONLY,
     cancels,
     continues,
+    half,
     in_turn,
+    looks_at_what_is_due,
     removes,
     retries,
     runs_it,
-    half,
     sends,
     settles,
     starts,
@@ -295,18 +296,27 @@ def latest_three(**options: Any) -> Scenario:
 
 def expiry_and_wait(**options: Any) -> Scenario:
     """A held signal expires as a wait opens."""
-    players = {"T": sweeps(), "W": runs_it("w", PLAIN)}
-    before = [(0.0, sends("s", PLAIN, signal_id="i"))]
-    options = {"moments": (9.0, 10.0, 10.5), "kills": 0, **options}
-    return scenario("expiry/wait", players, before=before, **options)
+    players = {"T": looks_at_what_is_due(), "W": runs_it("w", PLAIN)}
+    options = {"moments": (10.0, 10.5), "kills": 0, **options}
+    return scenario("expiry/wait", players, before=[(0.0, sends("s", PLAIN, signal_id="i"))], **options)
 
 
 def expiry_and_repeat(**options: Any) -> Scenario:
     """A held signal expires as it is sent again, and a wait opens."""
-    players = {"T": sweeps(), "R": sends("s", PLAIN, signal_id="i", drives=False), "W": runs_it("w", PLAIN)}
+    players = {"R": sends("s", PLAIN, signal_id="i", drives=False), "W": runs_it("w", PLAIN)}
+    options = {"moments": (10.0, 10.5), **options}
+    return scenario("expired repeat/wait", players, before=[(0.0, sends("s", PLAIN, signal_id="i"))], **options)
+
+
+def expiry_and_next_signal(**options: Any) -> Scenario:
+    """A held signal expires, by two, as another is sent."""
+    players = {
+        "T": looks_at_what_is_due(),
+        "U": looks_at_what_is_due(),
+        "S": sends("n", PLAIN, drives=False),
+    }
     before = [(0.0, sends("s", PLAIN, signal_id="i"))]
-    options = {"moments": (10.0, 10.5), "kills": 0, **options}
-    return scenario("expiry/repeat/wait", players, before=before, **options)
+    return scenario("expiry/expiry/signal", players, before=before, **{"moments": (10.5,), **options})
 
 
 TOOK = [(0.0, runs_it("v", PLAIN)), (1.0, sends("s", PLAIN, signal_id="i"))]
@@ -314,43 +324,78 @@ HELD_AND_TOOK = [(0.0, sends("s", PLAIN, signal_id="i")), (1.0, runs_it("v", PLA
 
 
 def removal_and_repeat(**options: Any) -> Scenario:
-    """A run is removed as a signal that its wait took is sent again, and the next wait opens."""
+    """A run is removed as a signal that its wait took is sent again."""
     players = {
         "R": sends("s", PLAIN, signal_id="i", drives=False),
-        "X": removes("v"),
-        "T": sweeps(),
+        "X": in_turn(removes("v"), looks_at_what_is_due()),
     }
-    options = {"moments": (2.0, 450.0), "kills": 0, **options}
-    return scenario("removal/repeat/sweep", players, before=HELD_AND_TOOK, **options)
+    return scenario("removal/repeat", players, before=HELD_AND_TOOK, **{"moments": (2.0, 450.0), **options})
+
+
+def removal_and_delivered_repeat(**options: Any) -> Scenario:
+    """A run is removed as a signal that was delivered to its wait is sent again."""
+    players = {
+        "R": sends("s", PLAIN, signal_id="i", drives=False),
+        "X": in_turn(removes("v"), looks_at_what_is_due()),
+    }
+    return scenario("removal/delivered repeat", players, before=TOOK, **{"moments": (2.0, 450.0), **options})
 
 
 def removal_and_late_answer(**options: Any) -> Scenario:
     """A sender stores a signal and sleeps; a wait takes it, its run ends and is removed; the sender wakes."""
     players = {
         "S": sends("s", PLAIN, drives=False),
-        "V": in_turn(runs_it("v", PLAIN), removes("v")),
-        "T": in_turn(sweeps(), runs_it("w", PLAIN)),
+        "V": in_turn(runs_it("v", PLAIN), removes("v"), looks_at_what_is_due()),
     }
-    options = {"moments": (0.0, 450.0), "kills": 0, **options}
-    return scenario("removal/late answer", players, **options)
+    return scenario("removal/late answer", players, **{"moments": (0.0, 450.0), "kills": 0, **options})
 
 
 def removal_and_early_signal(**options: Any) -> Scenario:
-    """A run is removed as an early signal comes; the next wait takes it."""
+    """A run is removed as an early signal comes."""
+    players = {"X": removes("v"), "S": sends("n", PLAIN, drives=False)}
+    return scenario("release/early signal", players, before=TOOK, **{"moments": (2.0,), **options})
+
+
+def removal_and_next_wait(**options: Any) -> Scenario:
+    """A run is removed as the next wait opens, with a signal held for it."""
+    players = {"X": removes("v"), "W": runs_it("w", PLAIN)}
+    before = [*TOOK, (2.0, sends("n", PLAIN))]
+    return scenario("release/next wait, one signal held", players, before=before, **{"moments": (2.0,), **options})
+
+
+def removal_early_signal_and_next_wait(**options: Any) -> Scenario:
+    """A run is removed as an early signal comes and the next wait opens."""
     players = {"X": removes("v"), "S": sends("n", PLAIN, drives=False), "W": runs_it("w", PLAIN)}
-    return scenario("release/early signal/next wait", players, before=TOOK, **{"moments": (2.0,), "kills": 0, **options})
+    options = {"moments": (2.0,), "kills": 0, **options}
+    return scenario("release/early signal/next wait", players, before=TOOK, **options)
 
 
 def removal_by_two(**options: Any) -> Scenario:
     """Two instances finish a removal that was begun and not gone through with, as the signal is sent again."""
     players = {
-        "T": sweeps(),
-        "U": sweeps(),
+        "T": looks_at_what_is_due(),
+        "U": looks_at_what_is_due(),
         "R": sends("s", PLAIN, signal_id="i", drives=False),
     }
     before = [*HELD_AND_TOOK, (2.0, half(removes("v"), 3))]
-    options = {"moments": (450.0,), "kills": 0, **options}
-    return scenario("removal/removal/repeat", players, before=before, **options)
+    return scenario("removal/removal/repeat", players, before=before, **{"moments": (450.0,), "kills": 0, **options})
+
+
+def first_attempt_died(**options: Any) -> Scenario:
+    """The first attempt of an identified signal died before its record; it is sent again, as another is sent."""
+    dead = half(sends("s", PLAIN, signal_id="i"), 6)
+    players = {"R": sends("s", PLAIN, signal_id="i", drives=False), "S": sends("n", PLAIN, drives=False)}
+    return scenario("dead attempt: repeat/signal", players, before=[(0.0, dead)], **options)
+
+
+def first_attempt_is_slow(**options: Any) -> Scenario:
+    """The first attempt of an identified signal is slow: a wait opens and ends, its run is removed, it is sent again."""
+    life = (runs_it("v", PLAIN), cancels("v"), removes("v"), looks_at_what_is_due())
+    players = {
+        "A": sends("s", PLAIN, signal_id="i", drives=False),
+        "V": in_turn(*life, sends("s", PLAIN, signal_id="i", drives=False)),
+    }
+    return scenario("slow attempt/removal, repeat", players, **{"moments": (0.0, 450.0), "kills": 0, **options})
 
 
 PAIRS: dict[str, Callable[..., Scenario]] = {
@@ -374,6 +419,14 @@ PAIRS: dict[str, Callable[..., Scenario]] = {
     "replace_and_signal": replace_and_signal,
     "held_and_signal": held_and_signal,
     "expiry_and_wait": expiry_and_wait,
+    "expiry_and_repeat": expiry_and_repeat,
+    "removal_and_repeat": removal_and_repeat,
+    "removal_and_delivered_repeat": removal_and_delivered_repeat,
+    "removal_and_late_answer": removal_and_late_answer,
+    "removal_and_early_signal": removal_and_early_signal,
+    "removal_and_next_wait": removal_and_next_wait,
+    "first_attempt_died": first_attempt_died,
+    "first_attempt_is_slow": first_attempt_is_slow,
 }
 TRIPLES: dict[str, Callable[..., Scenario]] = {
     "early_signal_and_deadline": early_signal_and_deadline,
@@ -385,9 +438,7 @@ TRIPLES: dict[str, Callable[..., Scenario]] = {
     "cancel_opening_and_signal": cancel_opening_and_signal,
     "latest_signals": latest_signals,
     "latest_three": latest_three,
-    "expiry_and_repeat": expiry_and_repeat,
-    "removal_and_repeat": removal_and_repeat,
-    "removal_and_late_answer": removal_and_late_answer,
-    "removal_and_early_signal": removal_and_early_signal,
+    "expiry_and_next_signal": expiry_and_next_signal,
+    "removal_early_signal_and_next_wait": removal_early_signal_and_next_wait,
     "removal_by_two": removal_by_two,
 }
