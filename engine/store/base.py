@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,4 +67,17 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Finish what is in flight and let go of files and connections. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class Loadable(Store, Protocol):
+    """A store into which records of another can be copied. Nothing but `engine.store.copy` does that."""
+
+    async def load(self, records: Sequence[Record]) -> None:
+        """Store records with the stamps that they bear elsewhere; for a store that nobody else uses yet.
+
+        Where a key exists it is left as it is. The store's clock is not behind the stamps afterwards, where the backend
+        has a say in that.
+        """
         ...

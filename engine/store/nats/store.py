@@ -15,6 +15,7 @@ from engine.errors import StoreUnavailable
 from engine.limits import NATS_GATHERED, NATS_HINT_SECONDS, STORE_TIMEOUT_SECONDS
 from engine.store.base import Record
 from engine.store.batching import Batcher, Bounds
+from engine.store.envelope import unwrap, wrap, wrap_stamped
 from engine.store.hints import Hints
 from engine.store.keys import check_item, check_items, check_key, check_range
 from engine.store.nats.bucket import Bucket, Message
@@ -57,6 +58,13 @@ class NatsStore:
                 error.uncertain = error.uncertain or bool(stored)
                 raise
         return stored
+
+    async def load(self, records: Sequence[Record]) -> None:
+        """Store records with the stamps that they bear elsewhere, in envelopes: the leader's stamps are its own."""
+        check_items([(record.key, record.value) for record in records])
+        for at in range(0, len(records), NATS_GATHERED):
+            part = records[at : at + NATS_GATHERED]
+            await asyncio.gather(*(self._bucket.store(encode(r.key), wrap_stamped(r), _deadline()) for r in part))
 
     async def get(self, key: str) -> Record | None:
         check_key(key)
@@ -128,7 +136,7 @@ class NatsStore:
     async def _create(self, key: str, value: bytes, deadline: float) -> Record:
         subject = encode(key)
         while True:
-            number = await self._bucket.store(subject, value, deadline)
+            number = await self._bucket.store(subject, wrap(value), deadline)
             try:
                 if number is None:
                     message = await self._bucket.under(subject, deadline)
@@ -141,7 +149,7 @@ class NatsStore:
             if message is not None:
                 if number is not None:
                     self._clock.stamped(message.time)
-                return Record(key, message.data, message.time)
+                return unwrap(key, message.data, message.time)
             # It was deleted in between.
 
     async def _keys(self, prefix: str, after: str | None) -> Sequence[str]:
@@ -168,4 +176,4 @@ def _record(message: Message | None) -> Record | None:
         return None
     key = decode(message.subject)
     assert key is not None
-    return Record(key, message.data, message.time)
+    return unwrap(key, message.data, message.time)

@@ -14,6 +14,7 @@ from engine.errors import StoreUnavailable
 from engine.limits import OBJECTS_HINT_SECONDS, STORE_TIMEOUT_SECONDS
 from engine.store.base import Record
 from engine.store.batching import Batcher, Bounds
+from engine.store.envelope import unwrap, wrap, wrap_stamped
 from engine.store.hints import Hints
 from engine.store.keys import check_item, check_items, check_key, check_range
 from engine.store.objects import faults
@@ -85,11 +86,21 @@ class ObjectStore:
             raise
         return [record for part in parts for record in part]
 
+    async def load(self, records: Sequence[Record]) -> None:
+        """Store records with the stamps that they bear elsewhere, in envelopes: the service's stamps are its own."""
+        check_items([(record.key, record.value) for record in records])
+        await self._ready()
+        for record in records:
+            check_length(self._location, encode(record.key))
+        for at in range(0, len(records), PAGE):
+            part = records[at : at + PAGE]
+            await asyncio.gather(*(self._requests.create(encode(r.key), wrap_stamped(r)) for r in part))
+
     async def get(self, key: str) -> Record | None:
         check_key(key)
         await self._ready()
         found = await self._requests.read(encode(key))
-        return None if found is None else Record(key, *found)
+        return None if found is None else unwrap(key, *found)
 
     async def last(self, prefix: str) -> Record | None:
         """Read the record with the highest key under a prefix: a list, more of them above a thousand, and a GET."""
@@ -167,7 +178,7 @@ class ObjectStore:
     async def _put(self, key: str, value: bytes) -> bool:
         path = encode(key)
         check_length(self._location, path)
-        won = await self._requests.create(path, value)
+        won = await self._requests.create(path, wrap(value))
         if won:
             self._hints.wrote()
         return won
@@ -179,24 +190,28 @@ class ObjectStore:
             if won and (stamped := await self._requests.head(path)) is not None:
                 self._clock.stamped(stamped[1])
                 return Record(key, value, stamped[1])
-            give_up_at = monotonic() + STORE_TIMEOUT_SECONDS
-            while (found := await self._requests.read(path)) is None:
-                # It was deleted in between; or two creations met, and the service let neither through (409).
-                if monotonic() > give_up_at:
-                    raise StoreUnavailable(f"{self._location} neither creates nor has what was asked for")
-                await asyncio.sleep(_RETRY_SECONDS)
-                await self._put(key, value)
+            return await self._found(key, value)
         except StoreUnavailable as error:
             error.uncertain = True
             raise
-        return Record(key, *found)
+
+    async def _found(self, key: str, value: bytes) -> Record:
+        """Read what is said to be there, or create it after all."""
+        give_up_at = monotonic() + STORE_TIMEOUT_SECONDS
+        while (found := await self._requests.read(encode(key))) is None:
+            # It was deleted in between; or two creations met, and the service let neither through (409).
+            if monotonic() > give_up_at:
+                raise StoreUnavailable(f"{self._location} neither creates nor has what was asked for")
+            await asyncio.sleep(_RETRY_SECONDS)
+            await self._put(key, value)
+        return unwrap(key, *found)
 
     async def _valued(self, named: Named) -> Record | None:
         key, entry = named
         if entry.size == 0:
             return Record(key, b"", entry.stored_at)
         found = await self._requests.read(entry.path)
-        return None if found is None else Record(key, *found)
+        return None if found is None else unwrap(key, *found)
 
     async def _ready(self) -> None:
         """Refuse a store that is closed, and, once, a service that overwrites what it should only create."""

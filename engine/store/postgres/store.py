@@ -24,7 +24,7 @@ from engine.store.postgres.clock import NOW
 from engine.store.postgres.connections import Connection, Connections
 from engine.store.postgres.listener import Listener
 from engine.store.postgres.url import Location
-from engine.store.stamps import StoreClock, to_datetime
+from engine.store.stamps import StoreClock, to_datetime, to_microseconds
 
 # Above every key: the longest one of the highest code point, and one character more.
 _ABOVE_ALL: Final = "\U0010ffff" * (MAX_KEY_BYTES // 4 + 1)
@@ -33,6 +33,12 @@ _CREATE: Final = "SELECT key, value, stored_at FROM wayside_create($1::text[], $
 # In key order, so that two callers never wait for each other in a circle.
 _DELETE: Final = """DELETE FROM wayside_records WHERE key IN
     (SELECT key FROM wayside_records WHERE key = ANY($1::text[]) ORDER BY key FOR UPDATE)"""
+_LOAD: Final = """WITH loaded AS (
+        INSERT INTO wayside_records (key, value, stored_at)
+        SELECT * FROM unnest($1::text[], $2::bytea[], $3::bigint[]) ON CONFLICT DO NOTHING
+    )
+    SELECT setval('wayside_clock', greatest(last_value, (SELECT max(stamp) FROM unnest($3::bigint[]) AS stamp)))
+    FROM wayside_clock"""
 _GET: Final = "SELECT key, value, stored_at FROM wayside_records WHERE key = ANY($1::text[])"
 _LAST: Final = """SELECT asked.at, found.key, found.value, found.stored_at
     FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS asked (low, high, at)
@@ -91,6 +97,22 @@ class PostgresStore:
                 error.uncertain = error.uncertain or bool(stored)
                 raise
         return stored
+
+    async def load(self, records: Sequence[Record]) -> None:
+        """Store records with the stamps that they bear elsewhere; later stamps are not below any of them."""
+        for at in range(0, len(records), POSTGRES_BATCH_RECORDS):
+            part = sorted(records[at : at + POSTGRES_BATCH_RECORDS], key=lambda record: record.key)
+            check_items([(record.key, record.value) for record in part])
+            keys, values = [record.key for record in part], [record.value for record in part]
+            stamps = [to_microseconds(record.stored_at) for record in part]
+
+            def work(
+                connection: Connection, keys: object = keys, values: object = values, stamps: object = stamps
+            ) -> Any:  # noqa: ANN401 - asyncpg has no types
+                return connection.fetchval(_LOAD, keys, values, stamps)
+
+            deadline = monotonic() + STORE_TIMEOUT_SECONDS
+            await self._connections.run(work, deadline=deadline, writes=True)
 
     async def get(self, key: str) -> Record | None:
         check_key(key)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeVar
 
 from engine.store.base import Record
-from engine.store.sqlite.clock import to_datetime
+from engine.store.sqlite.clock import to_datetime, to_microseconds
 
 T = TypeVar("T")
 
@@ -45,6 +45,15 @@ def insert(connection: sqlite3.Connection, items: Sequence[tuple[str, bytes]], s
         else:
             stored.extend(_read_back(connection, [key for key, _ in chunk]))
     return stored
+
+
+def load(connection: sqlite3.Connection, records: Sequence[Record]) -> None:
+    """Store records with the stamps that they bear; a key that exists is left as it is."""
+    for chunk in _chunks(records):
+        parameters: list[int | str | bytes] = []
+        for record in chunk:
+            parameters += (record.key, record.value, to_microseconds(record.stored_at))
+        connection.execute(_INSERT[len(chunk)], parameters)
 
 
 def delete(connection: sqlite3.Connection, keys: Sequence[str]) -> None:

@@ -36,6 +36,13 @@ class Create(Request):
 
 
 @dataclass(slots=True, eq=False)
+class Load(Request):
+    """Answers with None: the records are stored with the stamps that they bear."""
+
+    loaded: Sequence[Record] = ()
+
+
+@dataclass(slots=True, eq=False)
 class Delete(Request):
     """Answers with None."""
 
@@ -57,7 +64,7 @@ class Stop:
     """The last thing in the queue."""
 
 
-Write = Create | Delete | ReadClock
+Write = Create | Delete | Load | ReadClock
 Answers = list[tuple[Request, list[Record] | int | WaysideError | None]]
 
 

@@ -25,7 +25,7 @@ from engine.store.sqlite.batch import to_record
 from engine.store.sqlite.clock import HostClock, SystemHostClock, to_datetime, to_microseconds
 from engine.store.sqlite.faults import fault, is_busy, locked, no_answer
 from engine.store.sqlite.file import open_file
-from engine.store.sqlite.requests import Create, Delete, Items, ReadClock, Watch, Write, deliver
+from engine.store.sqlite.requests import Create, Delete, Items, Load, ReadClock, Watch, Write, deliver
 from engine.store.sqlite.writer import Writer
 
 _READ_RETRY_SECONDS = 0.002
@@ -88,6 +88,14 @@ class SqliteStore:
                 error.uncertain = error.uncertain or bool(stored)
                 raise
         return stored
+
+    async def load(self, records: Sequence[Record]) -> None:
+        """Store records with the stamps that they bear elsewhere; later stamps are not below any of them."""
+        for at in range(0, len(records), SQLITE_BATCH_RECORDS):
+            part = records[at : at + SQLITE_BATCH_RECORDS]
+            check_items([(record.key, record.value) for record in part])
+            loop = asyncio.get_running_loop()
+            await self._ask(Load(loop, loop.create_future(), len(part), loaded=part))
 
     async def get(self, key: str) -> Record | None:
         check_key(key)

@@ -20,13 +20,14 @@ from typing import assert_never
 from engine.errors import StoreUnavailable, WaysideError
 from engine.limits import SQLITE_BATCH_BYTES, SQLITE_BATCH_RECORDS, SQLITE_POLL_SECONDS
 from engine.store.sqlite import batch as statements
-from engine.store.sqlite.clock import FileClock, HostClock, anchored
+from engine.store.sqlite.clock import FileClock, HostClock, anchored, to_microseconds
 from engine.store.sqlite.faults import fault, is_busy, locked, may_have_landed, primary_code
 from engine.store.sqlite.file import StoreFile, patiently
 from engine.store.sqlite.requests import (
     Answers,
     Create,
     Delete,
+    Load,
     ReadClock,
     Request,
     Stop,
@@ -108,7 +109,7 @@ class Writer:
 
     def _admit(self, request: Write | Watch | Stop, batch: list[Write]) -> bool:
         match request:
-            case Create() | Delete() | ReadClock():
+            case Create() | Delete() | Load() | ReadClock():
                 # Whoever gave up before the work began is not in it.
                 if not request.answer.done():
                     batch.append(request)
@@ -152,12 +153,17 @@ class Writer:
                 answers.append((request, self._do(connection, request, stamp_us)))
         return answers + _create(connection, creates, stamp_us)
 
-    def _do(self, connection: sqlite3.Connection, request: Delete | ReadClock, stamp_us: int) -> int | None:
+    def _do(self, connection: sqlite3.Connection, request: Delete | Load | ReadClock, stamp_us: int) -> int | None:
         match request:
             case Delete(keys=keys):
                 # The highest stamp of the file may be about to go; the clock must not fall behind it at the next boot.
                 self.clock.keep(connection, stamp_us)
                 statements.delete(connection, keys)
+                return None
+            case Load(loaded=records):
+                # The last row need not bear the highest stamp any more.
+                self.clock.keep(connection, max([stamp_us, *(to_microseconds(record.stored_at) for record in records)]))
+                statements.load(connection, records)
                 return None
             case ReadClock():
                 if not self.clock.shared:
