@@ -26,6 +26,8 @@ _LARGER: Final = {
     "/send": 4 * MAX_PAYLOAD_BYTES,
     "/runs": 4 * MAX_PAYLOAD_BYTES,
 }
+# HTTP's parser sees to Host and Content-Length.
+_ONCE: Final = (b"authorization", b"idempotency-key", b"origin")
 _HEADERS: Final = [
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -67,7 +69,11 @@ class Front:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         cap = _LARGER.get(scope["path"], MAX_BODY_BYTES)
         headers = _headers_of(scope)
-        if not self._meant(headers.get("host", "")):
+        if _ambiguous(scope):
+            # What stands before the gateway may have read it otherwise: where the next request begins is unsure, too.
+            ends = (b"connection", b"close")
+            await _problem(send, 400, "bad_request", "the headers of this request can be read in two ways", ends)
+        elif not self._meant(headers.get("host", "")):
             await _problem(
                 send, 421, "misdirected_request", "this gateway does not answer to that Host; see http_hosts"
             )
@@ -89,7 +95,11 @@ class Front:
 
     def _meant(self, host: str) -> bool:
         """Tell whether a Host is this gateway: an address, or a known name. Other names may be somebody's trick."""
-        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+        name, colon, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
+        if not colon:
+            name = host
+        elif not (port.isascii() and port.isdigit()):
+            return False
         try:
             ipaddress.ip_address(name.strip("[]"))
         except ValueError:
@@ -106,6 +116,12 @@ class Front:
 
 def _headers_of(scope: Scope) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def _ambiguous(scope: Scope) -> bool:
+    """Tell whether a header that decides something occurs twice, or a body's length is said in two ways."""
+    names = [name for name, _ in scope["headers"]]
+    return (b"content-length" in names and b"transfer-encoding" in names) or any(names.count(n) > 1 for n in _ONCE)
 
 
 def _same_origin(headers: dict[str, str]) -> bool:

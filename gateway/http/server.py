@@ -1,4 +1,8 @@
-"""uvicorn as one task among the gateway's: it takes no signals, and wakes once a second."""
+"""uvicorn as one task among the gateway's: it takes no signals, wakes once a second, and does not wait for ever.
+
+uvicorn sets no limit to how long a request may take to arrive, and each that is on its way holds one of the few
+connections: a few sockets that say nothing would keep everybody out.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,57 @@ import ssl
 from collections.abc import Iterator
 from typing import Final
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gateway.http.ws import MAX_FRAME_BYTES
 
 MAX_CONNECTIONS: Final = 1_000
 MAX_HEAD_BYTES: Final = 16_384
+# For a request to be there, with its body: from the connection on, or from the end of the answer before it.
+REQUEST_SECONDS: Final = 15.0
 _TICK_SECONDS: Final = 1.0
 _PING_SECONDS: Final = 20.0
+
+
+class _Connection(H11Protocol):
+    """A connection that is closed when a request is not all there within `REQUEST_SECONDS`."""
+
+    _patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._stop_watching()
+        super().handle_websocket_upgrade(event)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_watching()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        """Let the time run while something of a request is still to come, and not while it is being answered."""
+        if self.transport.is_closing() or self.conn.their_state not in {h11.IDLE, h11.SEND_BODY}:
+            self._stop_watching()
+        elif self._patience is None and self.transport.get_protocol() is self:
+            self._patience = self.loop.call_later(REQUEST_SECONDS, self.transport.close)
+
+    def _stop_watching(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
 
 class Server(uvicorn.Server):
@@ -26,7 +72,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="h11",
+                http=_Connection,
                 ws="wsproto",
                 ws_max_size=MAX_FRAME_BYTES,
                 ws_ping_interval=_PING_SECONDS,

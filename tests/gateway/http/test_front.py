@@ -41,7 +41,9 @@ async def test_an_address_and_a_known_name_are_answered(door: Door, host: str) -
         assert (await client.get("/healthz", headers={"Host": host})).status_code == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "", "127.0.0.1.evil.example:8080"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example", "", "127.0.0.1.evil.example:8080", "127.0.0.1:80.evil"]
+)
 async def test_another_name_may_be_a_trick_and_is_refused(door: Door, host: str) -> None:
     async with door.admin() as admin:
         answer = await admin.get("/api/v1/runs", headers={"Host": host})
