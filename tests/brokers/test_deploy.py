@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,8 @@ class Deployed(Broker):
 @asynccontextmanager
 async def exported(tmp_path: Path, broker: Broker, to: Path) -> AsyncIterator[tuple[str, str]]:
     """Add a device, write the export where the configuration expects it, and give its name and token."""
-    data, environment = tmp_path / "data", {"WAYSIDE_BRIDGE__VERIFIERS": broker.kind}
+    data = tmp_path / "data"
+    environment: dict[str, Any] = {"WAYSIDE_BRIDGE__VERIFIERS": broker.kind}
     environment["WAYSIDE_BRIDGE__URL"] = f"mqtt://wayside-bridge:{PASSWORD}@127.0.0.1:{broker.port}"
     added = await wayside(
         "device", "add", "camera", "--grant", "signal:porch/verdict", "--data", str(data), "--json", **environment

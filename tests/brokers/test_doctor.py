@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,7 +63,7 @@ class Site:
     async def prepare(self, mistake: Mistake) -> None:
         """Write export and settings with the mistake; the reload command plants it again after each export."""
         data = self.bridged.gateway.data
-        environment = self.bridged.settings
+        environment: dict[str, Any] = dict(self.bridged.settings)
         await wayside("device", "export", "mosquitto", "--to", str(self.directory), "--data", str(data), **environment)
         settings = (self.directory / "wayside.conf").read_text().replace("/etc/mosquitto/wayside", str(self.directory))
         for line in ("persistence true", "max_queued_messages 100000"):
@@ -80,9 +81,10 @@ class Site:
         self.reload.chmod(0o700)
 
     async def doctor(self) -> Ran:
+        given: dict[str, Any] = dict(self.bridged.settings)
         return await wayside(
             "doctor", "--broker", "--export", "mosquitto", "--to", str(self.directory), "--reload", str(self.reload),
-            "--data", str(self.bridged.gateway.data), "--json", status=None, **self.bridged.settings,
+            "--data", str(self.bridged.gateway.data), "--json", status=None, **given,
         )  # fmt: skip
 
 

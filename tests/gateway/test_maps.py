@@ -126,17 +126,17 @@ class Mapping(Site):
             house.deliver, house.authority, house.limits, house.audit, house.source, maps=maps(*tables)
         )
 
-    async def publish(self, who: Admitted, topic: str, payload: bytes) -> Any:
+    async def tell(self, who: Admitted, topic: str, payload: bytes) -> Any:
         return await self.door.publish(who, Published(topic, payload, 1), address=ADDRESS)
 
 
 async def test_on_the_listener_the_mapped_device_signals_with_its_own_grants() -> None:
     site = Mapping(ZIGBEE)
     door = await site.device("door", "signal:front-door/door-opened")
-    handled = await site.publish(door, "zigbee2mqtt/door", b'{"contact":false}')
+    handled = await site.tell(door, "zigbee2mqtt/door", b'{"contact":false}')
     assert (handled.replies, handled.reason) == ((), 0)
     assert site.engine.asked == [("signal_key", "front-door", "door-opened", "door", None)]
-    await site.publish(door, "zigbee2mqtt/door", b'{"contact":true}')
+    await site.tell(door, "zigbee2mqtt/door", b'{"contact":true}')
     assert len(site.engine.asked) == 1
 
 
@@ -144,13 +144,13 @@ async def test_on_the_listener_another_device_uses_a_map_only_where_it_says_so()
     site = Mapping(ZIGBEE)
     await site.device("door", "signal:front-door/door-opened")
     stranger = await site.device("stranger")
-    handled = await site.publish(stranger, "zigbee2mqtt/door", b'{"contact":false}')
+    handled = await site.tell(stranger, "zigbee2mqtt/door", b'{"contact":false}')
     assert handled.reason != 0
     assert site.engine.asked == []
     site = Mapping(ZIGBEE | {"via": "hub"})
     await site.device("door", "signal:front-door/door-opened")
     hub = await site.device("hub")
-    await site.publish(hub, "zigbee2mqtt/door", b'{"contact":false}')
+    await site.tell(hub, "zigbee2mqtt/door", b'{"contact":false}')
     assert site.engine.asked == [("signal_key", "front-door", "door-opened", "door", None)]
 
 
@@ -158,8 +158,8 @@ async def test_a_mapped_device_that_was_revoked_or_has_no_grant_signals_nothing(
     site = Mapping(ZIGBEE | {"via": "hub"})
     await site.device("door")
     hub = await site.device("hub", "signal:front-door/door-opened")
-    await site.publish(hub, "zigbee2mqtt/door", b'{"contact":false}')
+    await site.tell(hub, "zigbee2mqtt/door", b'{"contact":false}')
     await operations.grant(site.house.registry, "door", "signal:front-door/door-opened", by="user:admin")
     await operations.revoke(site.house.registry, "door", by="user:admin")
-    await site.publish(hub, "zigbee2mqtt/door", b'{"contact":false}')
+    await site.tell(hub, "zigbee2mqtt/door", b'{"contact":false}')
     assert site.engine.asked == []

@@ -1,0 +1,164 @@
+"""How many signals a second the bridge takes from a broker, against a bare aiomqtt subscriber with manual ack.
+
+`python -m tests.benchmarks.bridge --broker mosquitto --signals 10000`: the same broker, the same messages, in one run.
+`held` are signals that are stored, audited and answered; `refused` are read, checked and answered. A table, and JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import struct
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support.behind import behind, workflow
+from tests.support.brokers import KINDS, Broker, Kind
+from tests.support.plain_mqtt import CONNECT, PUBLISH, SUBSCRIBE, packet, read_packet, text
+
+DEVICES = 100
+LIMITS = {f"WAYSIDE_LIMITS__SIGNALS_{what}": "100000" for what in ("PER_SECOND", "BURST")}
+BARE = """
+import asyncio, sys, time
+import aiomqtt
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+async def main(port, count, version):
+    properties = None
+    if version == 5:
+        properties = Properties(PacketTypes.CONNECT)
+        properties.ReceiveMaximum = 256
+        properties.SessionExpiryInterval = 600
+    protocol = aiomqtt.ProtocolVersion.V5 if version == 5 else aiomqtt.ProtocolVersion.V311
+    more = {"clean_start": True} if version == 5 else {"clean_session": True}
+    client = aiomqtt.Client("127.0.0.1", port, identifier="bare", protocol=protocol, properties=properties, **more)
+    client._client.manual_ack_set(True)
+    async with client:
+        await client.subscribe("d/+/signals/#", qos=1)
+        print("ready", flush=True)
+        seen, began = 0, 0.0
+        async for message in client.messages:
+            began = began or time.monotonic()
+            client._client.ack(message.mid, message.qos)
+            seen += 1
+            if seen == count:
+                print(time.monotonic() - began, flush=True)
+                return
+asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+"""
+
+
+async def raw(port: int, name: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(packet(CONNECT, text("MQTT") + bytes([4, 2]) + struct.pack("!H", 0) + text(name)))
+    await read_packet(reader)
+    return reader, writer
+
+
+async def flood(port: int, count: int, workflow_of: str, tag: str) -> None:
+    """Publish as fast as the broker takes it, from one connection, `count` signals of all devices in turn."""
+    reader, writer = await raw(port, f"flood-{tag}")
+
+    async def acknowledged() -> None:
+        for _ in range(count):
+            await read_packet(reader)
+
+    reading = asyncio.create_task(acknowledged())
+    for number in range(count):
+        device = f"device-{number % DEVICES:02d}"
+        topic = text(f"d/{device}/signals/{workflow_of.format(device=device)}/verdict/{tag}{number}")
+        payload = json.dumps({"n": number}).encode()
+        writer.write(packet(PUBLISH | 2, topic + struct.pack("!H", number % 60_000 + 1) + payload))
+        if number % 200 == 0:
+            await writer.drain()
+    await reading
+    writer.close()
+
+
+@dataclass
+class Answers:
+    """Counts the gateway's replies as they come by, and when the first and the last came."""
+
+    count: int
+    seen: int = 0
+    began: float = 0.0
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def listen(self, port: int) -> None:
+        reader, writer = await raw(port, "answers")
+        writer.write(packet(SUBSCRIBE, struct.pack("!H", 1) + text("d/+/replies/#") + b"\0"))
+        await read_packet(reader)
+        while self.seen < self.count:
+            await read_packet(reader)
+            self.began = self.began or time.monotonic()
+            self.seen += 1
+        self.seconds = time.monotonic() - self.began
+        writer.close()
+        self.done.set()
+
+
+async def bare(broker: Broker, count: int) -> float:
+    version = "5" if broker.kind == "mosquitto" else "3"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", BARE, str(broker.port), str(count), version, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    await process.stdout.readline()
+    flooding = asyncio.create_task(flood(broker.port, count, "none", f"b{time.monotonic_ns()}-"))
+    seconds = float(await process.stdout.readline())
+    await flooding
+    await process.wait()
+    return count / seconds
+
+
+async def bridged(port: int, count: int, workflow_of: str) -> float:
+    answers = Answers(count)
+    listening = asyncio.create_task(answers.listen(port))
+    await asyncio.sleep(0.2)
+    flooding = asyncio.create_task(flood(port, count, workflow_of, f"g{time.monotonic_ns()}-"))
+    await listening
+    await flooding
+    return count / answers.seconds
+
+
+async def measure(kind: Kind, count: int, rounds: int, directory: Path) -> dict[str, float]:
+    broker = Broker(kind, directory / "broker")
+    found: dict[str, list[float]] = {"bare": [], "held": [], "refused": []}
+    async with behind(directory, broker, start=False, **LIMITS) as site:
+        for number in range(DEVICES):
+            name = f"device-{number:02d}"
+            definition = workflow(name, early_seconds=3600).replace(
+                "timeout: 600", "timeout: 600\n          earlyPolicy: latest"
+            )
+            (directory / "data" / "workflows" / f"{name}.yaml").write_text(definition)
+        for _ in range(rounds):
+            found["bare"].append(await bare(broker, count))
+            if site.gateway.process is None:
+                await site.start()
+                for number in range(DEVICES):
+                    await site.add(f"device-{number:02d}", f"signal:device-{number:02d}/verdict", "signal:door/verdict")
+            found["refused"].append(await bridged(broker.port, count, "door"))
+            found["held"].append(await bridged(broker.port, count, "{device}"))
+    return {name: sorted(rates)[len(rates) // 2] for name, rates in found.items()}
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--broker", choices=KINDS, default="mosquitto")
+    parser.add_argument("--signals", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=1)
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="wayside-bench-") as temporary:
+        rates = asyncio.run(measure(chosen.broker, chosen.signals, chosen.rounds, Path(temporary)))
+    for name, rate in rates.items():
+        print(f"{name:<8} {rate:8.0f} a second   {100 * rate / rates['bare']:5.0f} % of bare")
+    print(json.dumps({"broker": chosen.broker, "signals": chosen.signals, "rates": rates}))
+
+
+if __name__ == "__main__":
+    main()
