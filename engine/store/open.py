@@ -17,19 +17,21 @@ _NATS: Final = frozenset({"nats", "tls"})
 _OBJECTS: Final = frozenset({"s3", "gs"})
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str, *, create: bool = True) -> Store:
     """Open the store that `url` names.
 
     `sqlite:///absolute/path` or a plain path to a file; `postgresql://USER:PASSWORD@HOST:PORT/DATABASE?pool=6`, which
     connects at the first call; `nats://HOST:PORT,HOST:PORT/BUCKET?replicas=3`, likewise; `s3://BUCKET` and `gs://BUCKET`,
     likewise; `memory:`.
 
+    With `create` off, a file that is not there is not made.
+
     Raises `BadInput` for a URL that names none or whose driver is not installed, and what the backend raises when it
     cannot be opened (`StoreUnavailable`, `StoreDamaged`, `FormatTooNew`; those over a network only at the first call).
     """
     scheme, colon, rest = url.partition(":")
     if not colon or "/" in scheme:
-        return _sqlite(Path(url), url)
+        return _sqlite(Path(url), url, create=create)
     match scheme:
         case "memory":
             if rest:
@@ -41,7 +43,7 @@ def open_store(url: str) -> Store:
             path = Path("/" + unquote(parts.path).lstrip("/")) if parts.path.startswith("/") else Path(parts.path)
             if parts.netloc or parts.query or parts.fragment or not path.is_absolute():
                 raise BadInput(f"the store {url} cannot be opened: it has no absolute path", hint=f"use {_FORMS}")
-            return _sqlite(path, url)
+            return _sqlite(path, url, create=create)
         case _ if scheme in _POSTGRES:
             return _postgres(url)
         case _ if scheme in _NATS:
@@ -59,11 +61,13 @@ def _memory() -> Store:
     return MemoryStore(RunningClock())
 
 
-def _sqlite(path: Path, url: str) -> Store:
+def _sqlite(path: Path, url: str, *, create: bool) -> Store:
     from engine.store.sqlite import SqliteStore  # noqa: PLC0415 - only the chosen backend is loaded
 
     if not url:
         raise BadInput("a store has no name", hint=f"use {_FORMS}")
+    if not create and not path.exists():
+        raise BadInput(f"there is no store {path}")
     return SqliteStore(path)
 
 

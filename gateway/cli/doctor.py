@@ -76,6 +76,7 @@ async def _doctor() -> int:
         settings = loaded.settings
         findings += _directory(settings.data)
         findings += await _gateway(settings)
+        findings += await _store(settings)
     return _tell(findings)
 
 
@@ -141,6 +142,20 @@ async def _gateway(settings: Settings) -> list[Finding]:
     except WaysideError as fault:
         findings.append(Finding("store", "failed", fault.message, fault.hint))
     return findings
+
+
+async def _store(settings: Settings) -> list[Finding]:
+    """Try out what the store promises, unless it is there in another process's memory only, or not yet."""
+    from gateway.cli.store import promises
+
+    if not settings.data.is_dir() or settings.store_url == "memory:":
+        return []
+    try:
+        found = await promises(settings.store_url)
+    except WaysideError as fault:
+        return [Finding("store", "failed", fault.message, fault.hint)]
+    results: dict[bool | None, Literal["ok", "warning", "failed"]] = {True: "ok", None: "warning", False: "failed"}
+    return [Finding(f"store, {p.name}", results[p.kept], p.seen, p.repair) for p in found]
 
 
 async def _serving(client: Client) -> list[Finding]:
