@@ -77,11 +77,16 @@ def _describe_problems(app: FastAPI) -> None:
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
         schemas.update(schema.pop("$defs", {}))
         schemas["ProblemDocument"] = schema
+        told = {str(status): said for status, said in problems.documented(400, 403, 413, 421, 422).items()}
         for path in document["paths"].values():
             for operation in path.values():
+                answers = operation["responses"]
+                # From another origin, or meant for another host; and a body that is no text, or too long.
+                for status in ("403", "421", *(("400", "413") if "requestBody" in operation else ())):
+                    answers.setdefault(status, told[status])
                 # What the framework says of a malformed request is answered as a problem here.
-                if "422" in operation["responses"]:
-                    operation["responses"]["422"] = problems.documented(422)[422]
+                if "422" in answers:
+                    answers["422"] = told["422"]
         for unused in ("HTTPValidationError", "ValidationError"):
             schemas.pop(unused, None)
         return document

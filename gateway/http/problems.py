@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
@@ -139,12 +140,15 @@ def install(app: FastAPI) -> None:
     """Have every error of `app` answered with a problem document."""
 
     @app.exception_handler(HTTPException)
-    async def refused(_: Request, fault: HTTPException) -> Response:
+    async def refused(request: Request, fault: HTTPException) -> Response:
         if isinstance(fault, Problem):
             body = document(fault.status_code, fault.error, fault.detail, **fault.more)
         else:
             body = document(fault.status_code, _NAMES.get(fault.status_code, "refused"))
-        return answer(fault.status_code, body, fault.headers)
+        headers = dict(fault.headers or {})
+        if fault.status_code == 405 and (methods := _methods(app, request.url.path)):
+            headers["Allow"] = ", ".join(sorted(methods))
+        return answer(fault.status_code, body, headers)
 
     @app.exception_handler(RequestValidationError)
     async def malformed(_: Request, fault: RequestValidationError) -> Response:
@@ -158,6 +162,15 @@ def install(app: FastAPI) -> None:
         if status >= 500:
             get_logger("http").error("request failed", path=request.url.path, code=fault.code)
         return answer(status, body, headers)
+
+
+def _methods(app: FastAPI, path: str) -> set[str]:
+    """Name the methods that a path of the API has: the routes know only their own."""
+    found: set[str] = set()
+    for template, operations in app.openapi()["paths"].items():
+        if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path):
+            found |= {method.upper() for method in operations}
+    return found
 
 
 def _pointer(location: Sequence[int | str]) -> str:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Path, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from engine.limits import MAX_PAYLOAD_BYTES
+from engine.limits import MAX_PAYLOAD_BYTES, NAME_PATTERN, SIGNAL_ID_PATTERN
 from gateway.answers import http_reply
 from gateway.deliver import Delivered, Origin
 from gateway.http.access import Parts, Who
@@ -25,10 +25,17 @@ _PAYLOAD: Final[dict[str, Any]] = {
         "content": {"application/json": {"schema": {"type": "object"}}},
     }
 }
+# What has not the form is answered as it is at every door, by `deliver`: the description alone tells of it.
 SignalId = Annotated[
     str | None,
-    Header(alias="Idempotency-Key", description="the signal id: repeats under it are one signal", max_length=512),
+    Header(
+        alias="Idempotency-Key",
+        description="the signal id: repeats under it are one signal",
+        max_length=512,
+        json_schema_extra={"pattern": rf"^{SIGNAL_ID_PATTERN}$"},
+    ),
 ]
+_Named = Annotated[str, Path(json_schema_extra={"pattern": rf"^{NAME_PATTERN}$"})]
 
 
 @router.post(
@@ -41,8 +48,8 @@ SignalId = Annotated[
 )
 async def signal_key(
     *,
-    workflow: Annotated[str, Path()],
-    key: Annotated[str, Path()],
+    workflow: _Named,
+    key: _Named,
     request: Request,
     parts: Parts,
     who: Who,
@@ -70,7 +77,11 @@ async def signal_key(
     openapi_extra=_PAYLOAD,
 )
 async def signal_wait(
-    wait: Annotated[str, Path()], request: Request, parts: Parts, who: Who, idempotency_key: SignalId = None
+    wait: Annotated[str, Path(json_schema_extra={"pattern": "^[a-z0-9]{26}$"})],
+    request: Request,
+    parts: Parts,
+    who: Who,
+    idempotency_key: SignalId = None,
 ) -> Response:
     """Signal one wait by its id; a wait without a key takes a grant on its workflow."""
     raw, size = await _body(request)
