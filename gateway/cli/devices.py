@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated, Any
 
 import typer
 
+from engine.errors import WaysideError
 from gateway.cli import output
 from gateway.cli.client import Client, connect
 from gateway.cli.exports import export
@@ -38,6 +40,22 @@ async def _add(name: str, grants: list[str], note: str) -> None:
     async with connect(create=True) as client:
         issued = await client.post("/devices", {"device": name, "grants": grants, "note": note})
         await _show_token(client, issued)
+        await _doubt(client, grants)
+
+
+async def _doubt(client: Client, grants: list[str]) -> None:
+    """Say which grants name nothing that there is: a device is told no more than `not_found`."""
+    with contextlib.suppress(WaysideError):
+        keys = {w["name"]: set(w["keys"]) for w in (await client.get("/workflows"))["workflows"]}
+        for grant in grants:
+            kind, _, names = grant.partition(":")
+            workflow, _, key = names.partition("/")
+            if kind == "listen" or workflow == "*":
+                continue
+            if workflow not in keys:
+                output.note(f"warning: {grant}: there is no workflow {workflow}, so far")
+            elif key not in {"", "*"} | keys[workflow]:
+                output.note(f"warning: {grant}: no step of {workflow} waits under the key {key}, so far")
 
 
 async def _show_token(client: Client, issued: dict[str, Any]) -> None:
@@ -104,7 +122,13 @@ async def _show(name: str) -> None:
 @app.command()
 def grant(name: str, grant: str) -> None:
     """Give a device one grant more."""
-    finish(_change("POST", f"/devices/{name}/grants", f"{name} has {grant}", {"grant": grant}))
+    finish(_grant(name, grant))
+
+
+async def _grant(name: str, grant: str) -> None:
+    async with connect() as client:
+        output.result(await client.post(f"/devices/{name}/grants", {"grant": grant}), f"{name} has {grant}")
+        await _doubt(client, [grant])
 
 
 @app.command()

@@ -109,6 +109,21 @@ async def test_a_device_is_kept_by_its_commands(gateway: Serving) -> None:
     assert await gateway.json("device", "list") == {"devices": []}
 
 
+async def test_a_grant_that_names_nothing_is_given_and_doubted_aloud(gateway: Serving) -> None:
+    grants = (
+        "signal:front-dor/verdict",
+        "signal:front-door/verdict",
+        "signal:front-door/kitchen-verdict",
+        "signal:*/*",
+    )
+    options = [word for grant in grants for word in ("--grant", grant)]
+    added = await gateway.run("device", "add", "camera", *options, "--json")
+    assert [line.split()[1] for line in added.err.splitlines()] == [f"{grants[0]}:", f"{grants[1]}:"]
+    assert added.json["device"] == "camera"
+    given = await gateway.run("device", "grant", "camera", "run:front-dor")
+    assert "there is no workflow front-dor" in given.err
+
+
 async def test_a_run_is_cancelled_retried_and_removed_by_its_commands(gateway: Serving) -> None:
     started = (await gateway.json("workflow", "run", "front-door"))["run"]
     assert (await gateway.run("run", "delete", started, status=1)).err.startswith("error:")
