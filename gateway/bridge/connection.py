@@ -25,7 +25,8 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from gateway.bridge.url import BrokerUrl
 
 CONNECT_SECONDS: Final = 5.0
-ANSWER_SECONDS: Final = 10.0
+# Longer than it takes to decide what is in flight: the answer comes behind it in the stream.
+ANSWER_SECONDS: Final = 60.0
 KEEP_ALIVE_SECONDS: Final = 30
 READ_BYTES: Final = 65_536
 _PUBACK: Final = 0x40
