@@ -46,10 +46,6 @@ def plain(body: bytes, status: str = "200 OK", **headers: str) -> Answer:
 @asynccontextmanager
 async def serving(answer: Answer) -> AsyncIterator[Server]:
     server = Server()
-    handlers: set[asyncio.Task[None]] = set()
-
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        handlers.add(asyncio.ensure_future(handle(reader, writer)))
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -63,15 +59,12 @@ async def serving(answer: Answer) -> AsyncIterator[Server]:
         finally:
             writer.close()
 
-    listening = await asyncio.start_server(accept, "127.0.0.1", 0)
+    listening = await asyncio.start_server(handle, "127.0.0.1", 0)
     server.port = listening.sockets[0].getsockname()[1]
     try:
         yield server
     finally:
         listening.close()
-        for handler in handlers:
-            handler.cancel()
-        await asyncio.gather(*handlers, return_exceptions=True)
 
 
 async def do(task: HttpTask) -> Effect:
