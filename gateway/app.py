@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from engine.errors import BadInput, StoreUnavailable, WaysideError
 from gateway import data, logs, tls
-from gateway.composing import compose, tell_changes
+from gateway.composing import compose, rates_of, tell_changes
 from gateway.config import Loaded
 from gateway.http.sockets import bound_to, listen
 from gateway.listener.limits import ListenerLimits
@@ -25,8 +25,10 @@ from gateway.maps import Maps
 from gateway.mqtt_door import MqttDoor
 from gateway.opening import More, open_more, open_mqtt
 from gateway.presence import Presence, announce
+from gateway.reload import reread
 from gateway.retention import Retention
 from gateway.services import Services
+from gateway.settings import Settings
 
 if TYPE_CHECKING:
     from gateway.bridge.service import Bridge
@@ -41,23 +43,30 @@ FORCED_EXIT_STATUS: Final = 3
 _log = logs.get_logger("gateway")
 
 
-async def serve(loaded: Loaded, *, ready: Callable[[Presence], None]) -> int:
-    """Run a gateway until SIGTERM or SIGINT; return the exit status. `ready` is told once every door is open."""
+async def serve(loaded: Loaded, *, ready: Callable[[Presence], None], load: Callable[[], Loaded] | None = None) -> int:
+    """Run a gateway until SIGTERM or SIGINT; return the exit status.
+
+    `ready` is told once every door is open; `load` reads the settings again on SIGHUP.
+    """
     settings = loaded.settings
     os.umask(0o077)
-    console = settings.log.format == "console" or (settings.log.format == "auto" and sys.stderr.isatty())
-    logs.configure(level=settings.log.level, console=console)
+    _configure_logs(settings)
     for warning in loaded.warnings:
         _log.warning(warning)
     async with compose(settings, serves=True) as services:
         if data.exposed(settings.data):
             _log.warning("others can read the data directory; chmod 700 it", directory=settings.data)
         try:
-            await _Gateway(services).run(ready)
+            await _Gateway(services, load or (lambda: loaded)).run(ready)
         except BaseExceptionGroup as failed:
             raise _cause(failed) from None
     _log.info("stopped")
     return 0
+
+
+def _configure_logs(settings: Settings) -> None:
+    console = settings.log.format == "console" or (settings.log.format == "auto" and sys.stderr.isatty())
+    logs.configure(level=settings.log.level, console=console)
 
 
 def _cause(failed: BaseExceptionGroup[BaseException]) -> WaysideError:
@@ -77,9 +86,16 @@ def _cause(failed: BaseExceptionGroup[BaseException]) -> WaysideError:
 class _Gateway:
     """The doors of one instance and the tasks beside them."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, load: Callable[[], Loaded]) -> None:
         self._services = services
+        self._load = load
         self._settings = services.settings
+        self._retention = Retention(
+            services.engine.store,
+            services.audit,
+            int(self._settings.audit.retention // DAY_SECONDS),
+            lambda count: _log.info("old audit events removed", count=count),
+        )
         self._maps = Maps(self._settings.map)
         door = MqttDoor(
             services.deliver, services.authority, services.limits, services.audit, services.source, maps=self._maps
@@ -112,7 +128,7 @@ class _Gateway:
                 following = [
                     group.create_task(services.registry.follow(), name="registry"),
                     group.create_task(services.audit.run(), name="audit"),
-                    group.create_task(self._retention().run(), name="audit retention"),
+                    group.create_task(self._retention.run(), name="audit retention"),
                     group.create_task(services.last_seen.run(), name="last seen"),
                     group.create_task(services.outbox.follow(), name="outbox"),
                     group.create_task(services.live.follow(), name="live"),
@@ -160,12 +176,6 @@ class _Gateway:
         else:
             await self._listener.stop(grace)
         self._services.deliver.stop()
-
-    def _retention(self) -> Retention:
-        store, days = self._services.engine.store, int(self._settings.audit.retention // DAY_SECONDS)
-        return Retention(
-            store, self._services.audit, days, lambda count: _log.info("old audit events removed", count=count)
-        )
 
     def _make_bridge(self) -> Bridge:
         """Make the door to a broker: imported only where there is one."""
@@ -239,7 +249,13 @@ class _Gateway:
             except BadInput as fault:
                 _log.error("the certificate that is in force stays", reason=fault.message)
         tell_changes(self._services.engine.catalog.reload())
-        _log.info("definitions reread; settings of the file take a restart")
+        self._services.settings = reread(self._services.settings, self._load, apply=self._apply, log=_log)
+
+    def _apply(self, settings: Settings) -> None:
+        """Put into force what changes without a restart."""
+        _configure_logs(settings)
+        self._services.limits.change(rates_of(settings.limits))
+        self._retention.days = int(settings.audit.retention // DAY_SECONDS)
 
 
 def _settle_memory() -> None:

@@ -125,7 +125,7 @@ def _services(  # noqa: PLR0917  each of another type
     live: Live,
 ) -> Services:
     authority = Authority(registry, source)
-    limits = DeviceLimits(_rates(settings.limits))
+    limits = DeviceLimits(rates_of(settings.limits))
     return Services(
         settings=settings,
         source=source,
@@ -153,7 +153,7 @@ def _engine_settings(settings: Settings, *, sweeps: bool) -> EngineSettings:
     )
 
 
-def _rates(table: LimitsTable) -> Rates:
+def rates_of(table: LimitsTable) -> Rates:
     return Rates(
         signals=Rate(per_second=table.signals_per_second, burst=table.signals_burst),
         runs=Rate(per_second=table.runs_per_second, burst=table.runs_burst),

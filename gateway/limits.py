@@ -140,6 +140,10 @@ class DeviceLimits:
         state = self._states.get(device)
         return max(0.0, state.banned_until - now) if state is not None else 0.0
 
+    def change(self, rates: Rates) -> None:
+        """Put other rates in force; what was counted stays counted."""
+        self._rates = rates
+
     def forget(self, device: str) -> None:
         """Start afresh with a device, as after it was deleted or its limits were changed."""
         self._states.pop(device, None)

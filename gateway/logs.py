@@ -56,9 +56,12 @@ def configure(
     root.setLevel(max(_LEVELS[level], logging.WARNING))
 
 
-def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
+Logger = structlog.typing.FilteringBoundLogger
+
+
+def get_logger(name: str) -> Logger:
     """Give the logger of a part, which is named in each of its lines."""
-    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(part=name)
+    logger: Logger = structlog.get_logger(part=name)
     return logger
 
 

@@ -35,6 +35,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "simulate": "simulate",
     "doctor": "doctor",
     "tls": "tls",
+    "config": "config",
     "store": "store",
 }
 

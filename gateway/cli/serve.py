@@ -11,6 +11,7 @@ from gateway.cli import invocation, output
 if TYPE_CHECKING:
     import typer
 
+    from gateway.config import Loaded
     from gateway.presence import Presence
 
 
@@ -28,7 +29,11 @@ def main(arguments: Sequence[str]) -> int:
 
     shared = invocation.current()
     given = vars(_parser().parse_args(arguments))
-    loaded = load({"data": shared.data, **{name: given[name] for name in given}}, config=shared.config)
+
+    def read() -> Loaded:
+        return load({"data": shared.data, **{name: given[name] for name in given}}, config=shared.config)
+
+    loaded = read()
 
     def ready(presence: Presence) -> None:
         if shared.json:
@@ -39,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
             more = "".join(f", {name.replace('_', '-')} on {where}" for name, where in presence.more.items())
             output.line(f"ready: MQTT on {presence.mqtt}, HTTP on http://{presence.http}{more}, data in {data}")
 
-    return asyncio.run(app.serve(loaded, ready=ready))
+    return asyncio.run(app.serve(loaded, ready=ready, load=read))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -47,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="wayside serve",
         description="Run the gateway: the MQTT door, the engine with its sweep, HTTP. A line says when it is ready; "
-        "SIGTERM stops it in order, SIGHUP has it read its definitions again.",
+        "SIGTERM stops it in order, SIGHUP has it read its definitions, certificate and settings again.",
         epilog=f"Settings come from flags, the environment (WAYSIDE_MQTT, WAYSIDE_ENGINE__RETENTION, ...) and "
         f"wayside.toml in the data directory, in that order. {invocation.HELP}",
         allow_abbrev=False,
