@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -31,6 +32,7 @@ from engine.workflows.definition import Definition
 from engine.workflows.loading import Catalog
 
 _PAUSE_SECONDS = 1.0
+_LOG = logging.getLogger(__name__)
 # Deadlines that are closer together than this are met by one pass.
 _LEAST_WAIT_SECONDS = 0.05
 
@@ -70,6 +72,8 @@ class Engine:
         self.settings = settings or EngineSettings()
         self.instance = source.nonce()
         self.swept_at: float | None = None
+        # Whether the last heartbeat was stored: a store that answers reads may still have no room.
+        self.writable = True
         self._source = source
         self._observer = observer
         self._lock_directory = locks
@@ -161,7 +165,7 @@ class Engine:
         assert self._pulse is not None
         while True:
             await asyncio.sleep(self.settings.heartbeat_seconds)
-            await _survive("a heartbeat", self._pulse.beat(self.audit_head))
+            self.writable = await _survive("a heartbeat", self._pulse.beat(self.audit_head))
 
     async def _listen_forever(self) -> None:
         """Wake local drivers that wait for something when another process may have written."""
@@ -362,7 +366,8 @@ async def _survive(what: str, work: Awaitable[object]) -> bool:
     """Do something that is done again later; a store that does not answer, or any other fault, does not end it."""
     try:
         await work
-    except StoreUnavailable:
+    except StoreUnavailable as fault:
+        _LOG.error("%s failed, the store does not answer: %s", what, fault.message)
         return False
     except Exception as fault:  # noqa: BLE001 - without the heartbeat or the sweep nothing would go on
         log_fault(f"{what} failed", fault)

@@ -220,7 +220,10 @@ class _Gateway:
         engine = self._services.engine
         try:
             await asyncio.wait_for(engine.store.now(), STORE_PATIENCE_SECONDS)
+            answers = True
         except (TimeoutError, StoreUnavailable):
+            answers = False
+        if not answers or not engine.writable:
             missing.append("store")
         late = LATE_SWEEPS * engine.settings.sweep_interval_seconds
         if engine.swept_at is None or self._services.source.monotonic() - engine.swept_at > late:

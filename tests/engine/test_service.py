@@ -147,9 +147,13 @@ async def test_neither_faults_of_the_store_nor_others_end_the_engines_own_tasks(
                 swept = engine.swept_at
                 await asyncio.sleep(0.1)  # several passes and beats fail
                 assert engine.swept_at == swept
+                assert not engine.writable
             fault = None
             run = await engine.start_run("short", {}, by="test")
             await until(engine, run, "succeeded")
+            async with asyncio.timeout(PATIENCE):
+                while not engine.writable:
+                    await asyncio.sleep(0.02)
             names = {task.get_name() for task in engine._tasks if not task.done()}
             assert names == {"heartbeat", "sweep", "store changes"}
     assert "RuntimeError" in caplog.text
