@@ -15,6 +15,7 @@ from engine.clock import derived_id
 from engine.decisions import admission as rules
 from engine.decisions.holder import Free, Held
 from engine.decisions.settlement import Open, Settled, payload_problems
+from engine.errors import StoreUnavailable
 from engine.limits import MAX_ROUNDS, MAX_SLOT_RECORDS
 from engine.names import Key, PendingAt
 from engine.records import Accepted, Claim, Pending, Registration, Stored, TimedOut, Unreadable
@@ -207,9 +208,14 @@ async def _full(actor: Actor, at: PendingAt) -> bool:
 async def _behind(actor: Actor, sending: Sending, at: PendingAt, receipt: Receipt) -> Answer | None:
     """A wait opened meanwhile and may have missed this signal: settle it, which finds the signal if it applies."""
     claim = await actor.taking(at.key, at.slot)
-    if claim is None:
-        return None
-    match await settle(actor, at.key, claim):
+    standing = Gone() if claim is None else await settle(actor, at.key, claim)
+    if claim is None or isinstance(standing, Gone):
+        # This operation has slept through the removal of the run whose wait took from the slot. A chain says what
+        # became of an identified signal; of another, nobody can say any more whether that wait took it.
+        if sending.chain:
+            return None
+        raise StoreUnavailable("the signal was stored, and what became of it was removed meanwhile", uncertain=True)
+    match standing:
         case Settled(Stored(value=Accepted(receipt=sending.receipt))):
             return Taken(receipt=receipt, state="delivered", where=chains.where_of(claim.value))
         case Open():

@@ -69,11 +69,11 @@ Opened = Settled | Waiting
 # -- settling ------------------------------------------------------------------------------------------------
 
 
-async def settle(actor: Actor, key: Key, claim: Stored[Claim], *, own: bool = False) -> Standing:
+async def settle(actor: Actor, key: Key, claim: Stored[Claim]) -> Standing:
     """Find out how a claimed wait stands, applying an early signal or the deadline where it is due.
 
-    Everybody who looks at a wait goes through here. `own` is for the wait's own driver alone: anybody else first
-    leaves a `ready` record, so that the run goes on even if this actor dies next.
+    Everybody who looks at a wait goes through here, and leaves a `ready` record before an outcome, so that the run goes
+    on even if this actor dies next. The wait's own driver does too: it may have been taken over without knowing.
     """
     wait = claim.value.wait
     while True:
@@ -98,7 +98,7 @@ async def settle(actor: Actor, key: Key, claim: Stored[Claim], *, own: bool = Fa
                 continue
         if not actor.fresh(since):
             continue
-        return Settled(await _decide(actor, claim, key, _outcome_of(actor, wait, decided), own=own))
+        return Settled(await _decide(actor, claim, key, _outcome_of(actor, wait, decided)))
 
 
 def _outcome_of(actor: Actor, wait: str, decided: Apply | TimeOut | Settled) -> Outcome:
@@ -118,11 +118,10 @@ def _outcome_of(actor: Actor, wait: str, decided: Apply | TimeOut | Settled) -> 
 
 
 async def _decide(
-    actor: Actor, claim: Stored[Claim] | Stored[Registration], key: Key | None, value: Outcome, *, own: bool
+    actor: Actor, claim: Stored[Claim] | Stored[Registration], key: Key | None, value: Outcome
 ) -> Stored[Outcome] | records.Unreadable:
     """Create a wait's outcome; answer with the one that is stored."""
-    index = [] if own else [actor.owe(claim.value.run, claim.value.wait)]
-    won, stored = await actor.create_after(index, value)
+    won, stored = await actor.create_after([actor.owe(claim.value.run, claim.value.wait)], value)
     if won:
         note_settled(actor, claim, key, value)
     return records.outcome(stored)
@@ -164,7 +163,7 @@ def word_of(value: Outcome) -> str:
             return "cancelled"
 
 
-async def settle_registered(actor: Actor, registration: Stored[Registration], *, own: bool = False) -> Standing:
+async def settle_registered(actor: Actor, registration: Stored[Registration]) -> Standing:
     """Settle a wait that is found by its registration, with or without a key."""
     value = registration.value
     if value.key is not None and value.claim is not None:
@@ -174,11 +173,11 @@ async def settle_registered(actor: Actor, registration: Stored[Registration], *,
         if claim is None or not isinstance(claim.value, Claim):
             outcome = await actor.outcome(value.wait)
             return Gone() if outcome is None else Settled(outcome)
-        return await settle(actor, key, Stored(claim.value, claim.number, claim.at), own=own)
-    return await _settle_keyless(actor, registration, own=own)
+        return await settle(actor, key, Stored(claim.value, claim.number, claim.at))
+    return await _settle_keyless(actor, registration)
 
 
-async def _settle_keyless(actor: Actor, registration: Stored[Registration], *, own: bool) -> Standing:
+async def _settle_keyless(actor: Actor, registration: Stored[Registration]) -> Standing:
     while True:
         since = actor.source.monotonic()
         found = await actor.outcome(registration.value.wait)
@@ -192,7 +191,7 @@ async def _settle_keyless(actor: Actor, registration: Stored[Registration], *, o
         if not actor.fresh(since):
             continue
         value = TimedOut(at=names.outcome(registration.value.wait), nonce=actor.source.nonce())
-        return Settled(await _decide(actor, registration, None, value, own=own))
+        return Settled(await _decide(actor, registration, None, value))
 
 
 # -- opening -------------------------------------------------------------------------------------------------
@@ -265,7 +264,7 @@ def _claim_of(actor: Actor, request: WaitRequest, top: Stored[records.KeyRecord]
 
 
 async def _take(actor: Actor, key: Key, claim: Stored[Claim]) -> Opened | None:
-    match await settle(actor, key, claim, own=True):
+    match await settle(actor, key, claim):
         case Settled() as settled:
             return settled
         case Open():
@@ -276,7 +275,7 @@ async def _take(actor: Actor, key: Key, claim: Stored[Claim]) -> Opened | None:
 
 async def _cancel_holder(actor: Actor, key: Key, claim: Stored[Claim], by: str) -> None:
     value = Cancelled(at=names.outcome(claim.value.wait), nonce=actor.source.nonce(), why="replaced", by=by)
-    await _decide(actor, claim, key, value, own=False)
+    await _decide(actor, claim, key, value)
 
 
 async def _give_up(actor: Actor, request: WaitRequest, why: CancelReason) -> Settled:
@@ -341,7 +340,7 @@ async def close(actor: Actor, run: str, wait: str, key: Key | None, *, why: Canc
             claim = Stored(top.value, top.number, top.at)
             match await settle(actor, key, claim):
                 case Open():
-                    await _decide(actor, claim, key, value, own=False)
+                    await _decide(actor, claim, key, value)
                 case Settled() | Gone():
                     pass
             return

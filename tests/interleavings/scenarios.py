@@ -345,7 +345,7 @@ def removal_and_late_answer(**options: Any) -> Scenario:
     """A sender stores a signal and sleeps; a wait takes it, its run ends and is removed; the sender wakes."""
     players = {
         "S": sends("s", PLAIN, drives=False),
-        "V": in_turn(runs_it("v", PLAIN), removes("v"), looks_at_what_is_due()),
+        "V": in_turn(runs_it("v", PLAIN), removes("v"), looks_at_what_is_due(), runs_it("w", PLAIN)),
     }
     return scenario("removal/late answer", players, **{"moments": (0.0, 450.0), "kills": 0, **options})
 
