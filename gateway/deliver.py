@@ -87,8 +87,8 @@ class Engine(Protocol):
 class Origin:
     """Which door a request came through, from where, and what a broker on the way has made of it.
 
-    `age_seconds` is how long it may have lain in a broker's queue, `stale` that this is too long to act on; `again` that
-    the door itself repeats a request that was counted and could not be decided.
+    `age_seconds` is how long it may have lain in a broker's queue, `stale` that this is too long to act on; `again`
+    that the door itself repeats a request that was counted and could not be decided.
     """
 
     door: Door

@@ -1,7 +1,8 @@
 """I6: what becomes of the store when every player has ended or died, and one fresh instance sweeps.
 
 `Aftermath.check` lets the sweep run once where it is, then with the clock moving to whatever is due next until nothing
-is; for every `REMOVED_EVERY`th store it then removes every run and does the same. It is deterministic, and every store is looked at once.
+is; for every `REMOVED_EVERY`th store it then removes every run and does the same. It is deterministic, and every
+store is looked at once.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from engine.clock import derived_id
 from engine.decisions.fold import RunState, fold
 from engine.limits import REMOVAL_GRACE_SECONDS
 from engine.records import Claim, Pending
+from engine.results import Taken
 from engine.store.base import Record
 from engine.store.memory import ManualClock, MemoryStore
-from tests.interleavings.invariants import Violation, check, decoded, marker
 from tests.interleavings.invariants import Told as _Told
+from tests.interleavings.invariants import Violation, check, decoded, marker
 from tests.interleavings.machine import GRAVES, Contents, Hands, Machine, Silent, StepSource
 from tests.interleavings.programs import one_pass
-from engine.results import Taken
 
 _INDEXES = ("open/", "ready/", "driving/", "early/", "due/", "removing/")
 _MAX_MOVES = 60
@@ -174,9 +175,10 @@ class _Aftermath:
             entry = decoded(record)
             at = names.parse_pending(key)
             value = getattr(entry, "value", None)
-            if isinstance(value, Pending) and marker(value.payload) in held and self._is_newest(at):
-                if records.current_slot(self._top(at.key)) == at.slot:
-                    yield f"{marker(value.payload)} is held for ever"
+            if not isinstance(value, Pending) or marker(value.payload) not in held or not self._is_newest(at):
+                continue
+            if records.current_slot(self._top(at.key)) == at.slot:
+                yield f"{marker(value.payload)} is held for ever"
 
     def _is_newest(self, at: names.PendingAt) -> bool:
         above = at.key.pending(at.slot, at.m + 1)

@@ -37,7 +37,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What the schedule does next: a player's step, its death, a step whose answer is lost, or the clock's next move."""
+    """What the schedule does next: a player's step or death, a step whose answer is lost, or the clock's next move."""
 
     kind: str  # step, kill, lose, clock
     player: int = -1
@@ -100,7 +100,7 @@ def shorthand(scenario: Scenario, schedule: Sequence[Action]) -> str:
 
 @dataclass(slots=True)
 class Scenario:
-    """Players over a store: `contents` is what it holds as they start, `moments` the seconds that the clock stops at."""
+    """Players over a store: `contents` is what it holds at first, `moments` the seconds that the clock stops at."""
 
     name: str
     machine: Machine

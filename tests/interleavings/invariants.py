@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -60,6 +60,13 @@ class Told:
     @property
     def state(self) -> str:
         return self.answer.state if isinstance(self.answer, Taken) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """It was audited that the signal with this receipt expired."""
+
+    receipt: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +167,14 @@ class View:
 
     def _add_outcome(self, wait: str, found: Stored[Any], *, dead: bool) -> None:
         void = isinstance(found.value, Cancelled) and found.value.why == "void"
-        if wait in self.outcomes:
-            if not void and self.outcomes[wait].value != found.value:
-                self.changed.append(wait)
-        if not (wait in self.outcomes and void):
-            self.outcomes[wait] = found
+        if wait in self.outcomes and not void and self.outcomes[wait].value != found.value:
+            self.changed.append(wait)
+        self.outcomes.setdefault(wait, found)
         if not dead:
             self.live_outcomes[wait] = found
-        if isinstance(found.value, Accepted) and found.value.sender.kind != "run":
+        # What is stored for a wait that had its outcome, and was removed with it, is the outcome of no wait.
+        first = self.outcomes[wait].value == found.value
+        if first and isinstance(found.value, Accepted) and found.value.sender.kind != "run":
             self.accepted[marker(found.value.payload)].append((wait, found))
 
 
@@ -261,7 +268,7 @@ def i2(view: View) -> Iterator[str]:
     Nor is a wait that was never claimed, or whose claim is not the highest, registered without an outcome.
     """
     highest: dict[str, int] = {}
-    for (key, number), _ in view.claims.items():
+    for key, number in view.claims:
         highest[key] = max(number, highest.get(key, 0))
     for key, claim in claims_of(view):
         if claim.number < highest[key] and claim.value.wait not in view.outcomes:
@@ -280,10 +287,13 @@ def i3(view: View) -> Iterator[str]:
     Delivered: the signal is the outcome of exactly one wait. Held: it was stored as pending, and is the outcome of
     at most one wait; once a claim takes from its slot and has an outcome, that is this signal, or the claim does not
     allow it (schema, age, acceptEarly), or it was cancelled, or a claim under `latest` took a newer one, or one under
-    `first` an older one that it allows. Expired and superseded: it is the outcome of no wait. And no
-    wait has taken an early signal that its claim does not allow, or that is not the one its policy prefers.
+    `first` an older one that it allows. The first claim after it takes from its slot. Expired (audited so as well) and
+    superseded: it is the outcome of no wait. And no wait has taken an early signal that its claim does not allow, or that is not the one its policy prefers.
     """
+    receipts = {entry.value.receipt: wait for taken in view.accepted.values() for wait, entry in taken}
     for told in view.said:
+        if isinstance(told, Expired) and told.receipt in receipts:
+            yield f"the signal {told.receipt} was audited as expired and is the outcome of {receipts[told.receipt]}"
         if not isinstance(told, Told) or not isinstance(told.answer, Taken):
             continue
         waits = [wait for wait, _ in view.accepted.get(told.signal, ())]
@@ -316,12 +326,21 @@ def _i3_held(view: View, signal: str, waits: list[str]) -> Iterator[str]:
 
 
 def _passed_over(view: View, key: str, slot: int, held: Stored[Pending]) -> bool:
-    """Tell whether a wait takes from the slot, allows the signal, and was settled without it for no good reason."""
+    """Tell whether a wait takes from the slot, allows the signal, and was settled without it for no good reason.
+
+    The slot is named after the record that left it; the first claim above that record must take from it.
+    """
+    following = [claim for of, claim in claims_of(view) if of == key and claim.number > slot]
+    heir = min(following, key=lambda claim: claim.number, default=None)
+    if heir is not None and heir.value.takes != slot and fits(heir, held):
+        return True
     for claim in (claim for of, claim in claims_of(view) if of == key and claim.value.takes == slot):
         outcome = view.outcomes.get(claim.value.wait)
         if outcome is None or not fits(claim, held) or isinstance(outcome.value, Cancelled):
             return False
-        allowed = {marker(each.value.payload): each.number for each in pendings(view.slots[key, slot]) if fits(claim, each)}
+        allowed = {
+            marker(each.value.payload): each.number for each in pendings(view.slots[key, slot]) if fits(claim, each)
+        }
         taken = allowed.get(marker(outcome.value.payload)) if isinstance(outcome.value, Accepted) else None
         preferred = taken is not None and (taken > held.number) == (claim.value.policy == "latest")
         return not preferred
@@ -337,7 +356,9 @@ def _i3_taken(view: View) -> Iterator[str]:
         taken = [entry for entry in slot if entry.value.receipt == outcome.value.receipt]
         if not taken or not any(fits(claim, entry) for entry in taken):
             yield f"{claim.value.wait} took an early signal that its claim does not allow"
-        elif claim.value.policy == "first" and any(fits(claim, entry) for entry in slot if entry.number < taken[0].number):
+        elif claim.value.policy == "first" and any(
+            fits(claim, entry) for entry in slot if entry.number < taken[0].number
+        ):
             yield f"{claim.value.wait} took an early signal that was not the first"
 
 
@@ -369,7 +390,8 @@ def i8(view: View) -> Iterator[str]:
 
     A record of it may only be in a slot that is behind, whose claim has its outcome or does not allow it.
     """
-    sent, told = defaultdict(int), defaultdict(list)
+    sent: defaultdict[str, int] = defaultdict(int)
+    told: defaultdict[str, list[Any]] = defaultdict(list)
     for said in view.said:
         match said:
             case Sent(signal):
@@ -434,4 +456,4 @@ def fault_of(node: Node) -> Violation | None:
     return Violation("fault", f"{node.player.name} raised {type(node.fault).__name__}: {node.fault}")
 
 
-__all__ = ["INVARIANTS", "Sent", "Told", "Violation", "View", "check", "decoded", "fault_of", "view_of"]
+__all__ = ["INVARIANTS", "Expired", "Sent", "Told", "View", "Violation", "check", "decoded", "fault_of", "view_of"]

@@ -34,7 +34,7 @@ class Request:
     limit: int | None = None
 
 
-Answer: TypeAlias = "Record | list[Record] | datetime | None | StoreUnavailable"
+Answer: TypeAlias = "Record | list[Record] | datetime | StoreUnavailable | None"
 
 
 class Asked:
@@ -100,11 +100,23 @@ class StepSource:
         return derived_id("id", self._name, str(self._drawn))
 
 
-class Silent:
-    """An observer that hears nothing: what is proved here stands in the store and in the answers."""
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """An event that the surroundings were told of."""
+
+    action: str
+    receipt: str
+
+
+class Ear:
+    """An observer that keeps what a person is told of signals that expired; the rest stands in the store."""
+
+    def __init__(self, said: list[Any]) -> None:
+        self._said = said
 
     def note(self, event: EngineEvent) -> None:
-        """Take an event."""
+        if event.action == "signal.expired":
+            self._said.append(Noted(event.action, event.receipt))
 
 
 @dataclass(slots=True)
@@ -116,9 +128,9 @@ class Hands:
     source: StepSource
     said: list[Any] = field(default_factory=list)
 
-    def actor(self) -> Actor:
-        """Make the hands of one operation."""
-        return Actor(self.store, self.source, self.name, Silent())
+    def actor(self, instance: str = "") -> Actor:
+        """Make the hands of one operation, of an instance of the player's own unless another is named."""
+        return Actor(self.store, self.source, instance or self.name, Ear(self.said))
 
 
 Program = Callable[[Hands], Coroutine[Any, Any, None]]
@@ -228,7 +240,7 @@ class Player:
         return coroutine, hands
 
     def _monotonic(self) -> float:
-        """Give whole minutes: all that is asked is whether an operation has run for one, and fewer times are fewer states."""
+        """Give whole minutes: all that is asked is whether an operation has run for one, and fewer are fewer states."""
         return self._now // OPERATION_SECONDS * OPERATION_SECONDS
 
     def _send(self, coroutine: Coroutine[Any, Any, None], step: tuple[str, Any, float]) -> Request:
@@ -266,7 +278,7 @@ GRAVES = ("claims/", "pending/", "outcomes/", "sent/")
 _COUNTS: dict[type, Any] = {
     StepSource: lambda source: (source._name, source._drawn),
     SteppedStore: lambda _: (),
-    Silent: lambda _: (),
+    Ear: lambda _: (),
     Hands: lambda hands: (hands.name, hands.source, hands.said),
 }
 
@@ -344,7 +356,7 @@ class Machine:
     def _mark(self, kind: str, record: Record) -> int:
         found = self._marks.get((kind, record))
         if found is None:
-            text = "\x00".join((kind, record.key, record.stored_at.isoformat(), record.value.decode()))
+            text = f"{kind}\x00{record.key}\x00{record.stored_at.isoformat()}\x00{record.value.decode()}"
             found = self._marks[kind, record] = int.from_bytes(derived_id(text).encode(), "big")
         return found
 

@@ -119,9 +119,7 @@ async def go_on(
         driver = await runs.take(actor, each.run, dead=dead)
         state: RunState | None = None
         if driver is not None:
-            state = await drive(
-                driver, Around(NoEffects(), NoPublisher(), definitions, queue.extend, _no_deadline)
-            )
+            state = await drive(driver, Around(NoEffects(), NoPublisher(), definitions, queue.extend, _no_deadline))
         await runs.pay(hands.actor(), each.run, [owed for owed in (each, *alike) if owed.ready], state)
 
 
@@ -216,9 +214,7 @@ def retries(run: str, step: str | None = None) -> Program:
     return program
 
 
-async def one_pass(
-    hands: Hands, *, is_dead: Callable[[str], bool] = lambda _: False, only_due: bool = False
-) -> None:
+async def one_pass(hands: Hands, *, is_dead: Callable[[str], bool] = lambda _: False, only_due: bool = False) -> None:
     """Do one pass of the sweep, or only its look at what is due; the runs that it finds are driven at once."""
 
     async def onward(run: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 import types
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -24,7 +24,8 @@ _PLAIN = frozenset({type(None), bool, int, float, str, bytes, datetime, timedelt
 _BY_IDENTITY = (type, types.BuiltinFunctionType, types.CodeType, types.ModuleType, types.MethodDescriptorType)
 _SUSPENDED = (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType)
 _PREFIXES = {types.CoroutineType: "cr", types.GeneratorType: "gi", types.AsyncGeneratorType: "ag"}
-_ITERATORS = (*{type(iter(each)) for each in ([], (), "", range(1), {}, {}.items(), {}.values(), set())}, enumerate, zip)
+_ITERABLES: tuple[Iterable[object], ...] = ([], (), "", range(1), {}, {}.items(), {}.values(), set())
+_ITERATORS: tuple[type, ...] = (*{type(iter(each)) for each in _ITERABLES}, enumerate, zip)
 _WRAPPERS = ("coroutine_wrapper", "async_generator_asend", "async_generator_athrow", "lru_cache_wrapper")
 
 

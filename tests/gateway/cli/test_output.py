@@ -10,10 +10,10 @@ import pytest
 from engine.errors import BadInput
 from gateway.cli import output
 from gateway.cli.client import Refused
-from gateway.cli.devices import how_to_connect
 from gateway.cli.invocation import Invocation, set_current
 from gateway.cli.main import told
 from gateway.cli.workflows import parse_inputs
+from gateway.pasting import how_to_connect
 
 NOW = datetime(2026, 11, 30, 20, 0, 0, tzinfo=UTC)
 
