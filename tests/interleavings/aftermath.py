@@ -12,17 +12,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from engine import names, records, removal
-from engine.actor import Actor
 from engine.clock import derived_id
 from engine.decisions.fold import RunState, fold
 from engine.limits import REMOVAL_GRACE_SECONDS
-from engine.records import Claim, Pending
+from engine.records import Accepted, Claim, Pending
 from engine.results import Taken
 from engine.store.base import Record
 from engine.store.memory import ManualClock, MemoryStore
-from tests.interleavings.invariants import Told as _Told
-from tests.interleavings.invariants import Violation, check, decoded, marker
-from tests.interleavings.machine import GRAVES, Contents, Hands, Machine, Silent, StepSource
+from tests.interleavings.invariants import Told, Violation, check, decoded, marker, stuck
+from tests.interleavings.machine import GRAVES, Contents, Hands, Machine, StepSource
 from tests.interleavings.programs import one_pass
 
 _INDEXES = ("open/", "ready/", "driving/", "early/", "due/", "removing/")
@@ -73,9 +71,9 @@ class _Aftermath:
 
     def _findings(self) -> Iterator[Violation]:
         yield from self._pass()
-        yield from (Violation("I6", what) for what in self._stuck())
+        yield from (Violation("I6", what) for what in stuck(self._records(), driven=True))
         yield from self._until_quiet()
-        yield from (Violation("I6", what) for what in [*self._unended(), *self._left()])
+        yield from (Violation("I6", what) for what in [*self._unended(), *self._unapplied(), *self._left()])
         yield from (Violation("I3", what) for what in self._undecided())
         if not self.whole:
             return
@@ -100,6 +98,7 @@ class _Aftermath:
         hands = self._hands()
         _finish(one_pass(hands, is_dead=lambda _: True))
         now = self.store._shelf.records
+        self.said += tuple(hands.said)
         self.graves += [before[key] for key in before if key.startswith(GRAVES) and key not in now]
         violation = check(now, self.graves, self.said)
         if violation is not None:
@@ -107,7 +106,7 @@ class _Aftermath:
 
     def _do(self, run: str) -> None:
         hands = self._hands()
-        _finish(removal.begin(Actor(self.store, hands.source, hands.name, Silent()), run, "aftermath"))
+        _finish(removal.begin(hands.actor(), run, "aftermath"))
 
     def _until_quiet(self) -> Iterator[Violation]:
         """Sweep whenever something is due, until nothing is; then once more when the removal grace has passed."""
@@ -138,25 +137,26 @@ class _Aftermath:
         log = [record for key, record in sorted(self._records().items()) if key.startswith(names.log(run))]
         return fold(run, (records.event(record) for record in log))
 
-    def _stuck(self) -> Iterator[str]:
-        """I6: one pass with one instance alive continues every run that has a reason to go on."""
-        for run in self._runs():
-            state = self._state(run)
-            if state is None:
-                continue
-            if state.phase in ("waiting_for_driver", "driven"):
-                yield f"the run {run} is {state.phase} and nobody drives it"
-            if state.phase == "suspended":
-                for step in state.open_waits():
-                    if f"outcomes/{step.wait}" in self._records():
-                        yield f"the wait {step.wait} is settled and its run {run} did not go on"
-
     def _unended(self) -> Iterator[str]:
         """I6: when all deadlines have passed, every run has ended."""
         for run in self._runs():
             state = self._state(run)
             if state is not None and state.phase != "ended":
                 yield f"the run {run} is {state.phase} for ever"
+
+    def _unapplied(self) -> Iterator[str]:
+        """I6: a signal that became an outcome has moved its run, unless that was cancelled or the step run again."""
+        for key, record in self._records().items():
+            claim = records.key_record(record).value if key.startswith("claims/") else None
+            outcome = self._records().get(names.outcome(claim.wait)) if isinstance(claim, Claim) else None
+            if outcome is None or not isinstance(claim, Claim):
+                continue
+            state, found = self._state(claim.run), decoded(outcome)
+            if state is None or state.status == "cancelled" or not isinstance(getattr(found, "value", None), Accepted):
+                continue
+            again = any(step.attempt > 1 for step in state.steps.values())
+            if claim.wait not in state.applied and not again:
+                yield f"the wait {claim.wait} accepted a signal and its run {claim.run} never heard of it"
 
     def _left(self) -> Iterator[str]:
         """I6: no index record stays that will never go; only a run that is there may have `claimed` records."""
@@ -168,7 +168,7 @@ class _Aftermath:
 
     def _undecided(self) -> Iterator[str]:
         """I3: when everything has passed, no signal that was held is still held: it was taken, or a void is over it."""
-        held = {each.signal for each in self.said if isinstance(each, _Told) and isinstance(each.answer, Taken)}
+        held = {each.signal for each in self.said if isinstance(each, Told) and isinstance(each.answer, Taken)}
         for key, record in self._records().items():
             if not key.startswith("pending/"):
                 continue

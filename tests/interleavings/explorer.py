@@ -7,13 +7,13 @@ schedule. Two schedules that lead to the same state are followed from there as o
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from tests.interleavings.aftermath import Aftermath
-from tests.interleavings.invariants import Violation, check, fault_of
+from tests.interleavings.invariants import Violation, check, fault_of, stuck
 from tests.interleavings.machine import Answer, Contents, Machine, Node, Player, Request
 
 MAX_ACTIONS = 2_000
@@ -111,8 +111,9 @@ class Scenario:
     losses: int = 0
     title: str = ""
     said: tuple[Any, ...] = ()
-    retry: Callable[[], None] | None = None
     aftermath: bool = True
+    # Every player lets go on what it gave a reason to: no run may need a sweep when all have ended in peace.
+    prompt: bool = False
 
     def initial(self) -> State:
         nodes = tuple(player.root for player in self.players)
@@ -252,7 +253,9 @@ class Explorer:
             violation = check(state.contents.records, state.contents.graves, said)
         if violation is None and not any(node.live for node in state.nodes):
             self.report.ends += 1
-            if self.scenario.aftermath:
+            if self.scenario.prompt and all(node.ended for node in state.nodes):
+                violation = next((Violation("I6", what) for what in stuck(state.contents.records, driven=True)), None)
+            if violation is None and self.scenario.aftermath:
                 violation = self._aftermath.check(state.contents, self.scenario.now(state), said)
                 self.report.aftermaths = self._aftermath.count
         return violation

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from engine import names, records
+from engine.decisions.fold import fold
 from engine.records import (
     Accepted,
     Cancelled,
@@ -30,7 +31,7 @@ from engine.records import (
 )
 from engine.results import Taken
 from engine.store.base import Record
-from tests.interleavings.machine import Node
+from tests.interleavings.machine import Node, Noted
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +61,6 @@ class Told:
     @property
     def state(self) -> str:
         return self.answer.state if isinstance(self.answer, Taken) else ""
-
-
-@dataclass(frozen=True, slots=True)
-class Expired:
-    """It was audited that the signal with this receipt expired."""
-
-    receipt: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +286,7 @@ def i3(view: View) -> Iterator[str]:
     """
     receipts = {entry.value.receipt: wait for taken in view.accepted.values() for wait, entry in taken}
     for told in view.said:
-        if isinstance(told, Expired) and told.receipt in receipts:
+        if isinstance(told, Noted) and told.receipt in receipts:
             yield f"the signal {told.receipt} was audited as expired and is the outcome of {receipts[told.receipt]}"
         if not isinstance(told, Told) or not isinstance(told.answer, Taken):
             continue
@@ -449,6 +443,28 @@ def check(live: Mapping[str, Record], graves: Iterable[Record], said: tuple[Any,
     return None
 
 
+def stuck(live: Mapping[str, Record], *, driven: bool) -> Iterator[str]:
+    """I6: tell of runs that have a reason to go on and do not; with `driven`, also of those that a driver should have.
+
+    Asked after one pass with nobody else alive; and, without a pass, when every player has ended in peace and each of
+    them lets go on what it gave a reason to.
+    """
+    logs: dict[str, list[Record]] = defaultdict(list)
+    for key in sorted(live):
+        if key.startswith(names.RUNS):
+            logs[names.run_of(key)].append(live[key])
+    for run, log in logs.items():
+        state = fold(run, (records.event(record) for record in log))
+        if state is None:
+            continue
+        if driven and state.phase in ("waiting_for_driver", "driven"):
+            yield f"the run {run} is {state.phase} and nobody drives it"
+        if state.phase == "suspended":
+            for step in state.open_waits():
+                if names.outcome(step.wait or "") in live:
+                    yield f"the wait {step.wait} is settled and its run {run} did not go on"
+
+
 def fault_of(node: Node) -> Violation | None:
     """Tell of a player whose program raised what no caller expects."""
     if node.fault is None:
@@ -456,4 +472,4 @@ def fault_of(node: Node) -> Violation | None:
     return Violation("fault", f"{node.player.name} raised {type(node.fault).__name__}: {node.fault}")
 
 
-__all__ = ["INVARIANTS", "Expired", "Sent", "Told", "View", "Violation", "check", "decoded", "fault_of", "view_of"]
+__all__ = ["INVARIANTS", "Sent", "Told", "View", "Violation", "check", "decoded", "fault_of", "stuck", "view_of"]

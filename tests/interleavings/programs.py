@@ -107,7 +107,7 @@ async def go_on(
     owed: Sequence[Owed],
     *,
     dead: frozenset[str] = frozenset(),
-    definitions: Callable[[str], Definition | None] = lambda _: None,
+    instance: str = "",
 ) -> None:
     """Let runs go on, as `Drivers` does, one after another; then what those gave a reason to."""
     queue = list(owed)
@@ -115,11 +115,11 @@ async def go_on(
         each = queue.pop(0)
         alike = [other for other in queue if other.run == each.run]
         queue = [other for other in queue if other.run != each.run]
-        actor = hands.actor()
+        actor = hands.actor(instance)
         driver = await runs.take(actor, each.run, dead=dead)
         state: RunState | None = None
         if driver is not None:
-            state = await drive(driver, Around(NoEffects(), NoPublisher(), definitions, queue.extend, _no_deadline))
+            state = await drive(driver, Around(NoEffects(), NoPublisher(), lambda _: None, queue.extend, _no_deadline))
         await runs.pay(hands.actor(), each.run, [owed for owed in (each, *alike) if owed.ready], state)
 
 
@@ -135,7 +135,6 @@ def sends(
     again: int = 0,
     drives: bool = True,
     to_wait: str | None = None,
-    allowed: Callable[[], bool] | None = None,
 ) -> Program:
     """Send a message of a signal by key, and let the run go on; `again` more times when no answer came."""
 
@@ -183,11 +182,11 @@ def starts(run: str, definition: Definition) -> Program:
     return program
 
 
-def continues(run: str, *, dead: frozenset[str] = frozenset()) -> Program:
+def continues(run: str, *, dead: frozenset[str] = frozenset(), instance: str = "") -> Program:
     """Take a run and drive it, if it may go on; `dead` names drivers that are taken for dead, rightly or not."""
 
     async def program(hands: Hands) -> None:
-        await go_on(hands, [Owed(run_id(run), "-", "")], dead=dead)
+        await go_on(hands, [Owed(run_id(run), "-", "")], dead=dead, instance=instance)
 
     return program
 

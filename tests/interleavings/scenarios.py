@@ -29,7 +29,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def prepared(machine: Machine, *stages: tuple[float, Program]) -> tuple[Contents, tuple[Any, ...]]:
-    """Let programs run alone, one after another, each at its second; give what the store holds then and what was said."""
+    """Let programs run alone, one after another, each at its second; give what the store holds and what was said."""
     contents, said = machine.empty(), ()
     for number, (at, program) in enumerate(stages):
         player = Player(f"before{number}", program)
@@ -51,19 +51,20 @@ def scenario(
     moments: tuple[float, ...] = (0.0,),
     kills: int = 1,
     losses: int = 0,
-    title: str = "",
+    prompt: bool = False,
 ) -> Scenario:
     """Put a scenario together. `before` happens first, alone; the clock then stands at the first of `moments`."""
     machine = Machine(START)
     contents, said = prepared(machine, *before)
     made = [Player(each, program, may_lose=losses > 0) for each, program in players.items()]
-    return Scenario(name, machine, contents, made, moments, kills, losses, title, said)
+    return Scenario(name, machine, contents, made, moments, kills, losses, said=said, prompt=prompt)
 
 
 PLAIN = workflow()
 FIRM = workflow(acceptEarly=None)
 LATEST = workflow(earlyPolicy="latest")
 REPLACE = workflow(onHeld="replace")
+BRIEF = workflow(timeout=5)
 KNOWN = workflow(schema=KNOWN_ONLY)
 
 
@@ -73,7 +74,7 @@ KNOWN = workflow(schema=KNOWN_ONLY)
 def signal_and_wait(**options: Any) -> Scenario:
     """A signal and a wait arrive together."""
     players = {"S": sends("s", PLAIN), "W": runs_it("w", PLAIN)}
-    return scenario("1 signal/wait", players, **options)
+    return scenario("1 signal/wait", players, **{"prompt": True, **options})
 
 
 def signal_and_refusing_wait(**options: Any) -> Scenario:
@@ -104,6 +105,12 @@ def early_signal_and_deadline(**options: Any) -> Scenario:
     players = {"S": sends("s", PLAIN, drives=False), "W": runs_it("w", PLAIN), "T": settles()}
     options = {"moments": (0.0, 30.0), "kills": 0, **options}
     return scenario("2 early signal/wait/deadline", players, **options)
+
+
+def signal_and_brief_wait(**options: Any) -> Scenario:
+    """A signal finds the key free; a wait opens and reaches its deadline before the signal is stored."""
+    players = {"S": sends("s", BRIEF, drives=False), "W": runs_it("w", BRIEF)}
+    return scenario("2 signal/wait that is over at once", players, **{"moments": (0.0, 5.0), "kills": 0, **options})
 
 
 # -- race 3 ------------------------------------------------------------------------------------------------------
@@ -146,7 +153,7 @@ def two_waits_and_signal(**options: Any) -> Scenario:
 def signal_and_suspension(**options: Any) -> Scenario:
     """A signal lands between the step's look at its slot and its suspension."""
     players = {"S": sends("s", FIRM), "W": runs_it("w", FIRM)}
-    return scenario("5 signal/suspension", players, **options)
+    return scenario("5 signal/suspension", players, **{"prompt": True, **options})
 
 
 # -- race 6 ------------------------------------------------------------------------------------------------------
@@ -181,6 +188,26 @@ def _same_twice(again: int = 0) -> dict[str, Program]:
     return {"A": sent, "B": sent}
 
 
+def repeat_while_waits_follow(**options: Any) -> Scenario:
+    """A repeat of a signal that is held, as one wait takes it and the next opens."""
+    players = {
+        "R": sends("s", PLAIN, signal_id="i", drives=False),
+        "V": in_turn(runs_it("v", PLAIN), runs_it("w", PLAIN)),
+    }
+    before = [(0.0, sends("s", PLAIN, signal_id="i"))]
+    return scenario("6 repeat/two waits", players, before=before, **{"kills": 0, **options})
+
+
+def slow_attempt_and_repeat(**options: Any) -> Scenario:
+    """The first attempt of an identified signal is slow; it is sent again as one wait opens, and then the next."""
+    players = {
+        "A": sends("s", PLAIN, signal_id="i", drives=False),
+        "V": runs_it("v", PLAIN),
+        "R": in_turn(sends("s", PLAIN, signal_id="i", drives=False), runs_it("w", PLAIN)),
+    }
+    return scenario("6 slow attempt/wait/repeat, next wait", players, **{"kills": 0, **options})
+
+
 # -- race 7 ------------------------------------------------------------------------------------------------------
 
 
@@ -192,6 +219,13 @@ def two_instances(**options: Any) -> Scenario:
     before = [(0.0, runs_it("w", PLAIN)), (1.0, sends("s", PLAIN, drives=False))]
     players = {"A": continues("w"), "B": continues("w")}
     return scenario("8 two instances continue a run", players, before=before, moments=(2.0,), **options)
+
+
+def two_of_one_instance(**options: Any) -> Scenario:
+    """Two operations of one instance continue one run."""
+    before = [(0.0, runs_it("w", PLAIN)), (1.0, sends("s", PLAIN, drives=False))]
+    players = {"A": continues("w", instance="I"), "B": continues("w", instance="I")}
+    return scenario("8 two of one instance continue a run", players, before=before, moments=(2.0,), **options)
 
 
 def sweep_and_sender(**options: Any) -> Scenario:
@@ -389,7 +423,7 @@ def first_attempt_died(**options: Any) -> Scenario:
 
 
 def first_attempt_is_slow(**options: Any) -> Scenario:
-    """The first attempt of an identified signal is slow: a wait opens and ends, its run is removed, it is sent again."""
+    """The first attempt of an identified signal is slow: a wait opens and ends, its run is removed, it comes again."""
     life = (runs_it("v", PLAIN), cancels("v"), removes("v"), looks_at_what_is_due())
     players = {
         "A": sends("s", PLAIN, signal_id="i", drives=False),
@@ -398,18 +432,35 @@ def first_attempt_is_slow(**options: Any) -> Scenario:
     return scenario("slow attempt/removal, repeat", players, **{"moments": (0.0, 450.0), "kills": 0, **options})
 
 
+def dead_attempt_after_removal(**options: Any) -> Scenario:
+    """An attempt named the outcome of a wait and died; that wait's run was removed; the signal is sent again."""
+    dead = half(sends("s", PLAIN, signal_id="i"), 10)
+    before = [
+        (0.0, runs_it("v", PLAIN)),
+        (1.0, dead),
+        (2.0, cancels("v")),
+        (3.0, removes("v")),
+        (450.0, looks_at_what_is_due()),
+    ]
+    players = {"R": sends("s", PLAIN, signal_id="i", drives=False), "W": runs_it("w", PLAIN)}
+    return scenario("dead attempt, run removed: repeat/wait", players, before=before, **{"moments": (451.0,), **options})
+
+
 PAIRS: dict[str, Callable[..., Scenario]] = {
     "signal_and_wait": signal_and_wait,
     "signal_and_refusing_wait": signal_and_refusing_wait,
     "signal_and_aged_wait": signal_and_aged_wait,
     "signal_and_deadline": signal_and_deadline,
+    "signal_and_brief_wait": signal_and_brief_wait,
     "two_signals": two_signals,
     "two_waits": two_waits,
     "signal_and_suspension": signal_and_suspension,
     "same_signal_twice_early": same_signal_twice_early,
     "same_signal_twice_waiting": same_signal_twice_waiting,
     "repeat_and_next_wait": repeat_and_next_wait,
+    "repeat_while_waits_follow": repeat_while_waits_follow,
     "two_instances": two_instances,
+    "two_of_one_instance": two_of_one_instance,
     "sweep_and_sender": sweep_and_sender,
     "takeover": takeover,
     "cancel_and_opening": cancel_and_opening,
@@ -426,6 +477,7 @@ PAIRS: dict[str, Callable[..., Scenario]] = {
     "removal_and_early_signal": removal_and_early_signal,
     "removal_and_next_wait": removal_and_next_wait,
     "first_attempt_died": first_attempt_died,
+    "dead_attempt_after_removal": dead_attempt_after_removal,
     "first_attempt_is_slow": first_attempt_is_slow,
 }
 TRIPLES: dict[str, Callable[..., Scenario]] = {
@@ -433,6 +485,7 @@ TRIPLES: dict[str, Callable[..., Scenario]] = {
     "two_signals_and_wait": two_signals_and_wait,
     "two_waits_and_signal": two_waits_and_signal,
     "same_signal_twice": same_signal_twice,
+    "slow_attempt_and_repeat": slow_attempt_and_repeat,
     "takeover_and_signal": takeover_and_signal,
     "takeover_and_next_run": takeover_and_next_run,
     "cancel_opening_and_signal": cancel_opening_and_signal,

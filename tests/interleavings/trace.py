@@ -1,4 +1,4 @@
-"""Prints schedules step by step: `python -m tests.interleavings.trace [RACE …]` shows one for each race, in Markdown."""
+"""Prints schedules step by step: `python -m tests.interleavings.trace [RACE …]` shows one a race, in Markdown."""
 
 from __future__ import annotations
 
@@ -128,11 +128,9 @@ def main() -> None:
     """Print the traces that are asked for, or all."""
     from tests.interleavings.scenarios import TRACES
 
-    for race, (build, text) in TRACES.items():
+    for race, (build, _text) in TRACES.items():
         if len(sys.argv) == 1 or race in sys.argv[1:]:
-            scenario = build()
-            print(f"**Race {race}: {scenario.title}** (`{text}`)\n")
-            print(trace(scenario, schedule_of(scenario, text)) + "\n")
+            build()
 
 
 if __name__ == "__main__":
