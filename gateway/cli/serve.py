@@ -66,6 +66,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--https", metavar="HOST:PORT", help="HTTP over TLS")
     add("--workflows", metavar="DIR", help="the definitions (workflows in the data directory)")
     add("--store", metavar="URL", help="the store (wayside.db in the data directory)")
+    add(
+        "--bridge",
+        dest="bridge.url",
+        metavar="URL",
+        help="the door to a broker that is there already, such as mqtt://HOST:PORT (with a password in it: better by "
+        "WAYSIDE_BRIDGE__URL, since others on the machine can read a command line)",
+    )
     add("--log-level", dest="log.level", metavar="LEVEL", help="debug, info, warning or error (info)")
     add("--log-format", dest="log.format", metavar="FORMAT", help="auto, console or json (auto)")
     add(
