@@ -425,8 +425,8 @@ def log_is_whole(view: View) -> Iterator[str]:
 INVARIANTS: dict[str, Callable[[View], Iterator[str]]] = {
     "I1": i1,
     "I2": i2,
-    "I3": i3,
     "I4": i4,
+    "I3": i3,
     "I5": i5,
     "I7": i7,
     "I8": i8,

@@ -314,6 +314,13 @@ def latest_signals(**options: Any) -> Scenario:
     return scenario("latest: signal/signal/wait", players, **{"kills": 0, **options})
 
 
+def latest_held_then_first(**options: Any) -> Scenario:
+    """Two signals were held under `latest`; a run that keeps an older definition, under `first`, opens its wait."""
+    before = [(0.0, sends("a", LATEST)), (1.0, sends("b", LATEST))]
+    players = {"W": runs_it("w", PLAIN), "S": sends("c", LATEST, drives=False)}
+    return scenario("two held under latest/wait under first", players, before=before, **{"moments": (2.0,), **options})
+
+
 def latest_three(**options: Any) -> Scenario:
     """A signal is held under `latest`; two more come, one of them identified and sent again, as a wait opens."""
     players = {
@@ -469,6 +476,7 @@ PAIRS: dict[str, Callable[..., Scenario]] = {
     "two_retries": two_retries,
     "replace_and_signal": replace_and_signal,
     "held_and_signal": held_and_signal,
+    "latest_held_then_first": latest_held_then_first,
     "expiry_and_wait": expiry_and_wait,
     "expiry_and_repeat": expiry_and_repeat,
     "removal_and_repeat": removal_and_repeat,
@@ -494,4 +502,82 @@ TRIPLES: dict[str, Callable[..., Scenario]] = {
     "expiry_and_next_signal": expiry_and_next_signal,
     "removal_early_signal_and_next_wait": removal_early_signal_and_next_wait,
     "removal_by_two": removal_by_two,
+}
+
+# -- crowds: six actors, for schedules that are drawn ---------------------------------------------------------------
+
+
+def crowd_at_a_key(**options: Any) -> Scenario:
+    """Two runs, two signals, one of them sent twice, and a sweep that takes the first run's driver for dead."""
+    same = sends("i", PLAIN, signal_id="i", again=1)
+    players = {
+        "V": runs_it("v", PLAIN),
+        "W": runs_it("w", PLAIN),
+        "A": same,
+        "B": same,
+        "S": sends("s", PLAIN, again=0),
+        "T": sweeps(dead=frozenset({"V"}), passes=2),
+    }
+    return scenario("six at a key", players, **{"kills": 2, "losses": 2, "moments": (0.0, 10.0, 30.0), **options})
+
+
+def crowd_at_a_removal(**options: Any) -> Scenario:
+    """A run is removed while its signal is sent again, another comes, the next runs open, and two sweeps pass."""
+    players = {
+        "X": removes("v"),
+        "R": sends("s", PLAIN, signal_id="i", again=1),
+        "S": sends("n", PLAIN, signal_id="n", again=1),
+        "W": runs_it("w", PLAIN),
+        "T": sweeps(passes=2),
+        "U": in_turn(sweeps(), runs_it("x", PLAIN)),
+    }
+    options = {"kills": 2, "losses": 2, "moments": (2.0, 33.0, 450.0, 900.0), **options}
+    return scenario("six at a removal", players, before=HELD_AND_TOOK, **options)
+
+
+def crowd_under_latest(**options: Any) -> Scenario:
+    """Three signals under `latest`, one sent twice, a run, its cancelling, and a sweep."""
+    same = sends("i", LATEST, signal_id="i", again=1)
+    players = {
+        "A": same,
+        "B": same,
+        "S": sends("s", LATEST),
+        "W": in_turn(runs_it("v", LATEST), runs_it("w", LATEST)),
+        "C": cancels("v"),
+        "T": sweeps(passes=2),
+    }
+    return scenario("six under latest", players, **{"kills": 2, "losses": 2, "moments": (0.0, 10.5, 30.0), **options})
+
+
+def crowd_that_replaces(**options: Any) -> Scenario:
+    """Three runs that replace each other's hold on a key, two signals, and a retry."""
+    players = {
+        "V": runs_it("v", REPLACE),
+        "W": runs_it("w", REPLACE),
+        "X": runs_it("x", REPLACE),
+        "A": sends("a", REPLACE, signal_id="a", again=1),
+        "S": sends("s", REPLACE),
+        "R": retries("v", "identify"),
+    }
+    return scenario("six that replace", players, **{"kills": 2, "losses": 2, "moments": (0.0, 10.0, 30.0), **options})
+
+
+CROWDS: dict[str, Callable[..., Scenario]] = {
+    "crowd_at_a_key": crowd_at_a_key,
+    "crowd_at_a_removal": crowd_at_a_removal,
+    "crowd_under_latest": crowd_under_latest,
+    "crowd_that_replaces": crowd_that_replaces,
+}
+
+# One schedule a race, in shorthand (see `trace.schedule_of`), for the protocol's page.
+TRACES: dict[str, tuple[Callable[..., Scenario], str]] = {
+    "1": (signal_and_wait, "S*6 W*11 S*9 W S"),
+    "2": (signal_and_brief_wait, "S*7 W*11 clock W*4 S W"),
+    "3": (two_signals, "A*6 B*6 A B"),
+    "4": (two_waits, "V*8 W*8 V W"),
+    "5": (signal_and_suspension, "W*18 S*6 W*2 S W"),
+    "6": (same_signal_twice_waiting, "A*9 B A"),
+    "8": (two_instances, "A*3 B*3 A B"),
+    "9": (takeover_and_signal, "W*7 S*1 W*3 T*15 S*6 W S"),
+    "10": (cancel_and_opening, "W*6 C W"),
 }
