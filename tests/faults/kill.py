@@ -198,14 +198,18 @@ async def prepare(gateway: Gateway, devices: int, dice: random.Random) -> list[S
     return made
 
 
-async def one_kill(gateway: Gateway, dice: random.Random, *, between: bool) -> None:
-    """Let the gateway live for a moment, kill it, and start it again."""
+async def one_kill(gateway: Gateway, everyone: list[Simulated], dice: random.Random, *, between: bool) -> None:
+    """Let the gateway live for some signals and a moment, whatever the machine's speed, and kill it."""
     assert gateway.process is not None
     if between:
         # It was started to die by itself, at a chosen message.
         await gateway.process.wait()
     else:
-        await asyncio.sleep(dice.random() * 2.0)
+        enough = _told(everyone) + dice.randint(0, 60)
+        async with asyncio.timeout(60):
+            while _told(everyone) < enough:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(dice.random() * 0.1)
         await gateway.kill()
 
 
@@ -220,15 +224,14 @@ async def hunt(data: Path, *, kills: int, devices: int, seed: int, progress: boo
     # The first kill is of a gateway that was not told to die.
     between = False
     for number in range(1, kills + 1):
-        await one_kill(gateway, dice, between=between)
+        await one_kill(gateway, everyone, dice, between=between)
         report.kills += 1
         report.between += between
         between = number < kills and dice.random() < 0.4
         options = {"DIE_AT": "committed", "DIE_AFTER": str(dice.randint(1, 80))} if between else {}
         await gateway.start(**options)
         if progress:
-            told = sum(len(each.told) for each in everyone)
-            print(f"\rkill {number}/{kills}, {told} signals accepted", end="", file=sys.stderr, flush=True)
+            print(f"\rkill {number}/{kills}, {_told(everyone)} signals accepted", end="", file=sys.stderr, flush=True)
     stop.set()
     await asyncio.gather(*tasks)
     await all_ended(gateway)
@@ -239,6 +242,10 @@ async def hunt(data: Path, *, kills: int, devices: int, seed: int, progress: boo
     assert await gateway.stop() == 0
     await judge(data, everyone, report)
     return report
+
+
+def _told(everyone: list[Simulated]) -> int:
+    return sum(len(each.told) for each in everyone)
 
 
 async def all_ended(gateway: Gateway) -> None:
