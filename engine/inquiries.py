@@ -19,6 +19,7 @@ from engine.views import event_view, run_summary, run_view, when
 from engine.workflows.loading import Catalog
 
 _PAGE = 200
+_UNFINISHED = frozenset({"pending", "running", "suspended"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +56,18 @@ async def events(actor: Actor, run_id: str, after: int) -> list[dict[str, Any]]:
     return [event_view(records.event(record)) for record in found]
 
 
-async def run_ids(actor: Actor, after: str | None) -> list[str]:
-    """Name the next runs behind `after`, one short look-up each."""
+async def run_ids(actor: Actor, after: str | None, *, unfinished: bool = False) -> list[str]:
+    """Name the next runs behind `after`, one short look-up each; `unfinished`: only those that may be open."""
+    prefix, of = (names.OPEN, names.opened) if unfinished else (names.RUNS, names.log)
     found: list[str] = []
-    behind = names.RUNS if after is None else names.log(after) + names.HIGHEST
+    behind = prefix if after is None else of(after) + names.HIGHEST
     while len(found) < _PAGE:
-        page = await actor.store.list(names.RUNS, after=behind, limit=1)
+        page = await actor.store.list(prefix, after=behind, limit=1)
         if not page:
             break
         run_id = names.run_of(page[0].key)
         found.append(run_id)
-        behind = names.log(run_id) + names.HIGHEST
+        behind = of(run_id) + names.HIGHEST
     return found
 
 
@@ -75,7 +77,7 @@ async def list_runs(
     """List runs, newest first."""
     shown: list[dict[str, Any]] = []
     while len(shown) <= limit:
-        page = await run_ids(actor, after)
+        page = await run_ids(actor, after, unfinished=status in _UNFINISHED)
         for run_id in page:
             after = run_id
             state = await _readable(actor, run_id)

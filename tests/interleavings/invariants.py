@@ -282,7 +282,8 @@ def i3(view: View) -> Iterator[str]:
     at most one wait; once a claim takes from its slot and has an outcome, that is this signal, or the claim does not
     allow it (schema, age, acceptEarly), or it was cancelled, or a claim under `latest` took a newer one, or one under
     `first` an older one that it allows. The first claim after it takes from its slot. Expired (audited so as well) and
-    superseded: it is the outcome of no wait. And no wait has taken an early signal that its claim does not allow, or that is not the one its policy prefers.
+    superseded: it is the outcome of no wait. And no wait has taken an early signal that its claim does not allow, or
+    that is not the one its policy prefers.
     """
     receipts = {entry.value.receipt: wait for taken in view.accepted.values() for wait, entry in taken}
     for told in view.said:

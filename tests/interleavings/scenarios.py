@@ -450,7 +450,8 @@ def dead_attempt_after_removal(**options: Any) -> Scenario:
         (450.0, looks_at_what_is_due()),
     ]
     players = {"R": sends("s", PLAIN, signal_id="i", drives=False), "W": runs_it("w", PLAIN)}
-    return scenario("dead attempt, run removed: repeat/wait", players, before=before, **{"moments": (451.0,), **options})
+    options = {"moments": (451.0,), **options}
+    return scenario("dead attempt, run removed: repeat/wait", players, before=before, **options)
 
 
 PAIRS: dict[str, Callable[..., Scenario]] = {

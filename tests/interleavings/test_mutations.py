@@ -27,7 +27,7 @@ Mutation = Callable[[Patch], None]
 
 def v1(patch: Patch) -> None:
     """A wait times out without the seal."""
-    patch.setattr(waits, "sealed", lambda slot: True)
+    patch.setattr(waits, "sealed", lambda _slot: True)
 
 
 def v2(patch: Patch) -> None:
@@ -178,12 +178,12 @@ def v11(patch: Patch) -> None:
 
 def v12_driving(patch: Patch) -> None:
     """`driving` records have no nonce."""
-    patch.setattr(names, "driving", lambda instance, run, nonce: f"{names.driving_by(instance)}{run}/-")
+    patch.setattr(names, "driving", lambda instance, run, _nonce: f"{names.driving_by(instance)}{run}/-")
 
 
 def v12_ready(patch: Patch) -> None:
     """`ready` records have no nonce."""
-    patch.setattr(names, "ready", lambda run, wait, nonce: f"{names.ready_of(run)}{wait}/-")
+    patch.setattr(names, "ready", lambda run, wait, _nonce: f"{names.ready_of(run)}{wait}/-")
 
 
 def v13_voided(patch: Patch) -> None:
