@@ -186,8 +186,12 @@ class Secrets(yaml.SafeLoader):
     """Reads ESPHome's own tags as plain text."""
 
 
+def _as_written(_: yaml.SafeLoader, node: yaml.Node) -> str:
+    return str(node.value)
+
+
 for tag in ("!secret", "!lambda"):
-    Secrets.add_constructor(tag, lambda loader, node: loader.construct_scalar(node))
+    Secrets.add_constructor(tag, _as_written)
 
 
 async def test_the_esphome_example_is_well_formed_and_its_message_is_answered(place: Place) -> None:

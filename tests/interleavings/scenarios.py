@@ -487,7 +487,6 @@ PAIRS: dict[str, Callable[..., Scenario]] = {
     "removal_and_next_wait": removal_and_next_wait,
     "first_attempt_died": first_attempt_died,
     "dead_attempt_after_removal": dead_attempt_after_removal,
-    "first_attempt_is_slow": first_attempt_is_slow,
 }
 TRIPLES: dict[str, Callable[..., Scenario]] = {
     "early_signal_and_deadline": early_signal_and_deadline,

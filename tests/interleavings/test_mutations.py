@@ -14,6 +14,7 @@ from engine.actor import Actor
 from engine.decisions import settlement as rules
 from engine.names import Key, PendingAt
 from engine.records import Cancelled, Claim, Opening, Pending, Release, Stored, Suspended
+from engine.results import Receipt, Taken
 from engine.store.base import Record
 from tests.interleavings import scenarios
 from tests.interleavings.explorer import Explorer, Scenario, ViolationFound
@@ -214,8 +215,8 @@ def v13_told(patch: Patch) -> None:
         current = records.current_slot(await actor.top(at.key)) == at.slot
         until = records.kept_until(held)
         if current and await actor.store.now(until=until) > until:
-            receipt = chains.Receipt(held.value.receipt, held.at)
-            return chains.Taken(receipt=receipt, state="expired", duplicate=True, held_until=until)
+            receipt = Receipt(held.value.receipt, held.at)
+            return Taken(receipt=receipt, state="expired", duplicate=True, held_until=until)
         return await judge(actor, at, held)
 
     patch.setattr(chains, "judge_pending", judge_pending)
@@ -239,7 +240,7 @@ def m2(patch: Patch) -> None:
     behind = signals._behind
 
     async def held(actor: Actor, sending: Any, at: PendingAt, receipt: Any) -> Any:
-        return signals.Taken(receipt=receipt, state="held")
+        return Taken(receipt=receipt, state="held")
 
     assert behind is not held
     patch.setattr(signals, "_behind", held)

@@ -63,7 +63,7 @@ def _result(request: Request, answer: Answer) -> str:
 
 def rows(scenario: Scenario, taken: Sequence[Taken], words: Words) -> list[tuple[str, ...]]:
     """Give one row an action: number, actor, operation, key, result, and what the actor said."""
-    found = []
+    found: list[tuple[str, ...]] = []
     said: dict[int, int] = {}
     for number, each in enumerate(taken, 1):
         at, request = each.action.player, each.request
