@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from engine.clock import rfc3339
 from engine.decisions.fold import RunState, StepState
 from engine.decisions.schedule import job_statuses, step_end
 from engine.records import Error, Event, Stored
@@ -17,9 +18,7 @@ _HIDDEN = frozenset({"v", "at", "nonce", "type", "definition", "inputs", "items"
 
 def when(moment: datetime | None) -> str | None:
     """Write a time as RFC 3339 with milliseconds and `Z`."""
-    if moment is None:
-        return None
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    return None if moment is None else rfc3339(moment)
 
 
 def run_view(state: RunState) -> dict[str, Any]:
