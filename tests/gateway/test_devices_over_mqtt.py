@@ -1,8 +1,9 @@
-"""Proves on real sockets, with the real engine: a device's signal moves a run, and a revoked device is put out."""
+"""Proves on real sockets, with the real engine: signals move runs, floods are told so, revoked devices are put out."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 
 from devices import operations
-from engine.clock import SystemSource
+from devices.model import LimitOverrides, Rate
+from engine.clock import SystemSource, rfc3339
 from engine.service import Engine
 from engine.store.memory import ManualClock, MemoryStore
 from engine.workflows.loading import Catalog
@@ -77,8 +79,9 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
         await listener.stop(1.0)
 
 
-async def added(site: Site, *grants: str) -> str:
-    return (await operations.add(site.house.registry, "kitchen", grants=grants, by="user:admin")).token
+async def added(site: Site, *grants: str, limits: LimitOverrides | None = None) -> str:
+    limits = limits or LimitOverrides()
+    return (await operations.add(site.house.registry, "kitchen", grants=grants, limits=limits, by="user:admin")).token
 
 
 async def answered(client: RawClient) -> tuple[p.Publish, dict[str, Any]]:
@@ -129,6 +132,56 @@ async def test_early_late_and_refused_signals_are_answered_on_one_connection_in_
                 pytest.fail(repr(packet))
     assert sorted(errors) == ["", "bad_payload", "early_signal_held", "not_found"]
     assert reasons == [(1, 0x00), (2, 0x83), (3, 0x87), (4, 0x99)]
+    await client.close()
+
+
+@pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
+async def test_over_its_rate_each_signal_with_an_id_is_told_the_limit_and_of_others_one_a_second(
+    site: Site, version: int
+) -> None:
+    slow = LimitOverrides(signals=Rate(per_second=0.001, burst=2))
+    client = await site.client("kitchen", await added(site, GRANT, limits=slow), version)
+    await client.subscribe("replies/#")
+    named = [p.Publish(topic=f"{TOPIC}/s-{n}", payload=KNOWN, qos=1, packet_id=n) for n in range(1, 11)]
+    nameless = [p.Publish(topic=TOPIC, payload=b'{"n":%d}' % n, qos=1, packet_id=n) for n in range(11, 31)]
+    began = time.monotonic()
+    client.send(*named, *nameless)
+    acknowledged: list[tuple[int, int]] = []
+    answers: dict[str, dict[str, Any]] = {}
+    while len(acknowledged) < 30:
+        packet = await client.next()
+        match packet:
+            case p.Publish(payload=payload):
+                words = json.loads(payload)
+                answers[words["id"]] = words
+                client.send(p.PubAck(packet.packet_id or 0))
+            case p.PubAck(packet_id=number, reason=reason):
+                acknowledged.append((number, reason))
+            case _:
+                pytest.fail(repr(packet))
+    # Every one is acknowledged in its turn; the connection stays.
+    assert [number for number, _ in acknowledged] == list(range(1, 31))
+    assert {reason for _, reason in acknowledged[2:]} == ({0x97} if version == MQTT_5 else {0})
+    limited = {name: words for name, words in answers.items() if words["code"] == 429}
+    assert {name for name in limited if name.startswith("s-")} == {f"s-{n}" for n in range(3, 11)}
+    assert {(words["error"], words["limit"]) for words in limited.values()} == {("rate_limited", "signals")}
+    assert all(words["retry_after_ms"] > 0 for words in limited.values())
+    assert len(limited) - 8 <= time.monotonic() - began
+    await client.ping()
+    await client.close()
+
+
+@pytest.mark.parametrize("said", ["1970-01-01T00:00:00Z", "2099-12-31T23:59:59Z"])
+async def test_a_device_whose_clock_is_wrong_is_answered_with_the_gateway_s_time(site: Site, said: str) -> None:
+    client = await site.client("kitchen", await added(site, GRANT), MQTT_5)
+    await client.subscribe("replies/#")
+    payload = json.dumps({"verdict": "known", "at": said}).encode()
+    stamped = p.Properties(user=(("time", said),), message_expiry=1)
+    client.send(p.Publish(topic=f"{TOPIC}/s-1", payload=payload, qos=1, packet_id=1, properties=stamped))
+    _, words = await answered(client)
+    assert (words["ok"], words["id"]) == (True, "s-1")
+    assert words["at"] == rfc3339(ManualClock().now())
+    assert (await client.expect(p.PubAck)).reason == 0
     await client.close()
 
 
