@@ -7,8 +7,15 @@ import contextlib
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 CONNECT, CONNACK, PUBLISH, PUBACK, SUBSCRIBE, SUBACK, DISCONNECT = 0x10, 0x20, 0x30, 0x40, 0x82, 0x90, 0xE0
+
+
+class Exact(Protocol):
+    """What packets are read from."""
+
+    async def readexactly(self, count: int, /) -> bytes: ...
 
 
 class Refused(Exception):
@@ -31,7 +38,7 @@ def packet(kind: int, body: bytes) -> bytes:
             return bytes([kind]) + bytes(length) + body
 
 
-async def read_packet(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+async def read_packet(reader: Exact) -> tuple[int, bytes]:
     """Read one packet; raises IncompleteReadError at the end of the stream."""
     kind = (await reader.readexactly(1))[0]
     size, shift = 0, 0
