@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -23,6 +24,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from gateway.bridge.url import BrokerUrl
+from gateway.bridge.words import plain, refused, unreached
 
 CONNECT_SECONDS: Final = 5.0
 # Longer than it takes to decide what is in flight: the answer comes behind it in the stream.
@@ -202,7 +204,7 @@ class Connection:
         try:
             await self._client.publish(topic, payload, qos=qos, retain=retain)
         except (aiomqtt.MqttError, ValueError) as fault:
-            raise BrokerFault(_reason(fault)) from None
+            raise BrokerFault(plain(fault)) from None
 
     async def subscribe(self, wanted: Sequence[Subscription]) -> list[str]:
         """Subscribe; return the filters that the broker refused. Raises `BrokerFault`."""
@@ -217,7 +219,7 @@ class Connection:
         try:
             codes = await self._client.subscribe(topics)
         except (aiomqtt.MqttError, ValueError) as fault:
-            raise BrokerFault(_reason(fault)) from None
+            raise BrokerFault(plain(fault)) from None
         if len(codes) != len(wanted):
             raise BrokerFault("the broker's SUBACK has not one code for each filter")
         granted = [code if isinstance(code, int) else code.value for code in codes]
@@ -243,19 +245,22 @@ async def connect(options: Options, heard: Callable[[Heard], None]) -> AsyncIter
     client = _client(options)
     paho: Any = client._client  # noqa: SLF001 - see the module's text
     connection = Connection(client, paho, options.version)
+    paho._ssl_wrap_socket = lambda plain_socket: _under_tls(plain_socket, paho, options.url.host)  # noqa: SLF001
     paho.manual_ack_set(on=True)
     paho.on_message = lambda _client, _data, message: _hand_on(message, heard, connection)
     _note_answers(client, paho, connection)
+    alerts = _note_alerts(paho)
     try:
         await client.__aenter__()
     except MqttConnectError as fault:
         code = fault.rc if isinstance(fault.rc, int) else getattr(fault.rc, "value", None)
-        raise BrokerFault(_reason(fault), wrong_protocol=code in _UNSUPPORTED) from None
+        raise BrokerFault(refused(code, fault, options.url), wrong_protocol=code in _UNSUPPORTED) from None
     except (aiomqtt.MqttError, ssl.SSLError, ValueError) as fault:
         # Reached, and no CONNACK: some hang up on a version that they do not know, some say nothing at all.
-        reached = paho.socket() is not None or isinstance(fault, _EndedEarly)
+        reached = not alerts and (paho.socket() is not None or isinstance(fault, _EndedEarly))
         paho._sock_close()  # noqa: SLF001 - aiomqtt leaves it open after a time-out
-        raise BrokerFault(_reason(fault), wrong_protocol=reached) from None
+        why = unreached(fault, alerts[-1] if alerts else None, options.url)
+        raise BrokerFault(why, wrong_protocol=reached) from None
     client.timeout = ANSWER_SECONDS
     connection._take_over_reading()  # noqa: SLF001
     try:
@@ -266,6 +271,19 @@ async def connect(options: Options, heard: Callable[[Heard], None]) -> AsyncIter
             await client.__aexit__(None, None, None)
         if client._disconnected.done() and not client._disconnected.cancelled():  # noqa: SLF001
             client._disconnected.exception()  # noqa: SLF001 - it was seen
+
+
+def _under_tls(plain_socket: socket.socket, paho: Any, host: str) -> ssl.SSLSocket:  # noqa: ANN401
+    """Shake hands; unlike paho's own, this closes the socket when that fails."""
+    context: ssl.SSLContext = paho._ssl_context  # noqa: SLF001 - see the module's text
+    made = context.wrap_socket(plain_socket, server_hostname=host, do_handshake_on_connect=False)
+    try:
+        made.settimeout(CONNECT_SECONDS)
+        made.do_handshake()
+    except BaseException:
+        made.close()
+        raise
+    return made
 
 
 class _EndedEarly(aiomqtt.MqttError):
@@ -309,10 +327,30 @@ def _note_answers(client: aiomqtt.Client, paho: Any, connection: Connection) -> 
     def disconnected(paho: Any, data: Any, flags: Any, code: Any, properties: Any = None) -> None:  # noqa: ANN401
         waiting = client._connected  # noqa: SLF001
         if not waiting.done():
-            waiting.set_exception(_EndedEarly("the broker hung up instead of answering"))
+            waiting.set_exception(
+                _EndedEarly("the broker hung up instead of answering; where it speaks TLS, write mqtts://")
+            )
         client._on_disconnect(paho, data, flags, code, properties)  # noqa: SLF001
 
     paho.on_connect, paho.on_disconnect = connected, disconnected
+
+
+def _note_alerts(paho: Any) -> list[ssl.SSLError]:  # noqa: ANN401
+    """Keep what TLS says as the connection is made: a refused client certificate comes at the first read (TLS 1.3)."""
+    found: list[ssl.SSLError] = []
+    read = paho._sock_recv  # noqa: SLF001 - see the module's text
+
+    def noting(size: int) -> bytes:
+        try:
+            data: bytes = read(size)
+        except ssl.SSLError as fault:
+            found.append(fault)
+            # paho would print it; for paho the connection has ended.
+            return b""
+        return data
+
+    paho._sock_recv = noting  # noqa: SLF001
+    return found
 
 
 def _hand_on(message: Any, heard: Callable[[Heard], None], connection: Connection) -> None:  # noqa: ANN401
@@ -339,8 +377,3 @@ def _hand_on(message: Any, heard: Callable[[Heard], None], connection: Connectio
             tuple(getattr(properties, "UserProperty", ())),
         )
     )
-
-
-def _reason(fault: Exception) -> str:
-    """Say in a few words what went wrong; the libraries' texts name codes and hosts, never a credential."""
-    return " ".join(str(fault).split())[:200] or type(fault).__name__

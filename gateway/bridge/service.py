@@ -109,7 +109,7 @@ class Bridge:
             except BrokerFault as fault:
                 await self._pause(fault.reason)
             except WaysideError as fault:
-                await self._pause(fault.code)
+                await self._pause(fault.message)
 
     async def stop(self, grace_seconds: float) -> None:
         """Take nothing more, finish what has come, say goodbye to the broker and let another instance take over."""

@@ -49,12 +49,28 @@ class BrokerUrl:
         if not self.tls:
             return None
         try:
-            context = ssl.create_default_context(cafile=str(self.ca) if self.ca else None)
-            if self.cert is not None:
-                context.load_cert_chain(self.cert, self.key)
+            context = ssl.create_default_context(cafile=self.ca)
         except (OSError, ssl.SSLError) as fault:
-            raise BadInput(f"the certificates for {self} cannot be used ({type(fault).__name__})") from None
+            raise BadInput(f"ca={self.ca} for {self} cannot be used: {_what(fault)}") from None
+        if self.cert is not None:
+            try:
+                # A key under a passphrase fails, instead of asking at a terminal.
+                context.load_cert_chain(self.cert, self.key, password=lambda: b"")
+            except (OSError, ssl.SSLError) as fault:
+                files = f"cert={self.cert}" + (f" and key={self.key}" if self.key else "")
+                raise BadInput(f"{files} for {self} cannot be used: {_what(fault)}") from None
         return context
+
+
+def _what(fault: OSError) -> str:
+    if isinstance(fault, ssl.SSLError):
+        reason = (fault.reason or "").lower()
+        return {
+            "no_certificate_or_crl_found": "no PEM certificate is in it",
+            "no_start_line": "no PEM certificate is in it",
+            "key_values_mismatch": "the key is another certificate's",
+        }.get(reason, f"no PEM certificate with its key, without a passphrase ({reason.replace('_', ' ') or 'TLS'})")
+    return (fault.strerror or type(fault).__name__).lower()
 
 
 def parse_url(text: str) -> BrokerUrl:
