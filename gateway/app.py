@@ -19,6 +19,7 @@ from gateway import data, logs, tls
 from gateway.composing import compose, rates_of, tell_changes
 from gateway.config import Loaded
 from gateway.http.sockets import bound_to, listen
+from gateway.listener.descriptors import connections_that_fit, raise_limit
 from gateway.listener.limits import ListenerLimits
 from gateway.listener.server import Listener
 from gateway.maps import Maps
@@ -69,6 +70,20 @@ def _configure_logs(settings: Settings) -> None:
     logs.configure(level=settings.log.level, console=console)
 
 
+def _bounded(max_connections: int) -> int:
+    """Have as many connections as may be open at once, and say so where those are fewer than were wanted."""
+    descriptors = raise_limit()
+    fit = connections_that_fit(max_connections, descriptors)
+    if fit < max_connections:
+        _log.warning(
+            "fewer connections than listener.max_connections: too few files may be open (ulimit -n, LimitNOFILE)",
+            max_connections=max_connections,
+            connections=fit,
+            open_files=descriptors,
+        )
+    return fit
+
+
 def _cause(failed: BaseExceptionGroup[BaseException]) -> WaysideError:
     """Give what a person should be told of a part that failed; the log has where it was."""
     causes: list[BaseException] = [failed]
@@ -102,7 +117,7 @@ class _Gateway:
         )
         table = self._settings.listener
         limits = ListenerLimits(
-            max_connections=table.max_connections,
+            max_connections=_bounded(table.max_connections),
             connects_per_second=table.connects_per_second,
             connects_burst=table.connects_burst,
         )
