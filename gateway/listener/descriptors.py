@@ -27,4 +27,4 @@ def connections_that_fit(wanted: int, descriptors: int) -> int:
 
     Without them the process could accept nothing any more, `/healthz` neither.
     """
-    return min(wanted, max(descriptors - RESERVED, descriptors // 2, 1))
+    return min(wanted, max(descriptors - RESERVED, 1))

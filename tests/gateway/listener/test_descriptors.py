@@ -39,7 +39,7 @@ def test_a_system_that_refuses_keeps_what_it_has(limits: tuple[int, int], monkey
 
 @pytest.mark.parametrize(
     ("wanted", "descriptors", "fit"),
-    [(12_000, 65_536, 12_000), (12_000, 12_511, 11_999), (12_000, 1_024, 1_024 - RESERVED), (12_000, 256, 128)],
+    [(12_000, 65_536, 12_000), (12_000, 12_511, 11_999), (12_000, 1_024, 1_024 - RESERVED), (12_000, 256, 1)],
 )
 def test_connections_leave_descriptors_for_everything_else(wanted: int, descriptors: int, fit: int) -> None:
     assert connections_that_fit(wanted, descriptors) == fit
