@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -17,7 +18,7 @@ from gateway.cli.client import connect
 from gateway.cli.invocation import current
 from gateway.cli.main import finish
 
-WATCH_SECONDS: Final = 2.0
+WATCH_SECONDS: Final = 1.0
 
 
 def export(
@@ -37,24 +38,53 @@ def export(
 
 
 async def _export(broker: str, to: Path | None, *, watch: bool, reload: str | None) -> None:
-    said: list[str] = []
-    while True:
+    if to is None:
         async with connect() as client:
-            while True:
-                document = await client.get(f"/exports/{broker}")
-                if document["warnings"] != said:
+            document = await client.get(f"/exports/{broker}")
+        _warn(document, [])
+        _print(document)
+    elif watch:
+        await _follow(broker, Target(to, reload))
+    else:
+        async with connect() as client:
+            document = await client.get(f"/exports/{broker}")
+        _warn(document, [])
+        await Target(to, reload).write(document)
+
+
+async def _follow(broker: str, target: Target) -> None:
+    """Write whenever the registry has changed, for ever: a gateway or a broker that is away for a while ends nothing.
+
+    What is wrong from the start, before anything was written, ends it.
+    """
+    said: list[str] = []
+    begun, trouble = False, ""
+    while True:
+        try:
+            async with connect() as client:
+                while True:
+                    document = await client.get(f"/exports/{broker}")
+                    _warn(document, said)
                     said = document["warnings"]
-                    for warning in said:
-                        output.note(f"warning: {warning}")
-                if to is None:
-                    _print(document)
-                    return
-                await write_export(document, to, reload)
-                if not watch:
-                    return
-                await asyncio.sleep(WATCH_SECONDS)
-                if client.local:
-                    break  # it would hold the store: look again from the start
+                    begun = True
+                    await target.write(document)
+                    trouble = ""
+                    await asyncio.sleep(WATCH_SECONDS)
+                    if client.local:
+                        break  # it would hold the store: look again from the start
+        except WaysideError as fault:
+            if not begun:
+                raise
+            if fault.message != trouble:
+                trouble = fault.message
+                output.note(f"warning: {trouble}; trying again")
+            await asyncio.sleep(WATCH_SECONDS)
+
+
+def _warn(document: Mapping[str, Any], said: Sequence[str]) -> None:
+    if document["warnings"] != said:
+        for warning in document["warnings"]:
+            output.note(f"warning: {warning}")
 
 
 def _print(document: Mapping[str, Any]) -> None:
@@ -68,15 +98,30 @@ def _print(document: Mapping[str, Any]) -> None:
 
 async def write_export(document: Mapping[str, Any], to: Path, reload: str | None) -> None:
     """Write what has changed, each file at once and whole, then have the broker read it."""
-    # Every version is the registry's alone: the verifiers in it do not change, so neither does the text.
-    changed = [file for file in document["files"] if _text(to / file["name"]) != file["text"]]
-    for file in changed:
-        _replace(to / file["name"], file["text"], mode=0o600 if file["secret"] else 0o644)
-        output.note(f"wrote {to / file['name']}")
-    if changed and reload:
-        process = await asyncio.create_subprocess_exec(*shlex.split(reload))
-        if await process.wait():
-            raise WaysideError(f"the command of --reload ended with status {process.returncode}")
+    await Target(to, reload).write(document)
+
+
+@dataclass(slots=True)
+class Target:
+    """Where an export goes, and the command that has the broker read it; `owed` until that has succeeded."""
+
+    to: Path
+    reload: str | None
+    owed: bool = False
+
+    async def write(self, document: Mapping[str, Any]) -> None:
+        """Write what has changed, each file at once and whole, then have the broker read it. Raises `WaysideError`."""
+        # Every version is the registry's alone: the verifiers in it do not change, so neither does the text.
+        changed = [file for file in document["files"] if _text(self.to / file["name"]) != file["text"]]
+        for file in changed:
+            _replace(self.to / file["name"], file["text"], mode=0o600 if file["secret"] else 0o644)
+            output.note(f"wrote {self.to / file['name']}")
+            self.owed = True
+        if self.owed and self.reload:
+            process = await asyncio.create_subprocess_exec(*shlex.split(self.reload))
+            if await process.wait():
+                raise WaysideError(f"the command of --reload ended with status {process.returncode}")
+        self.owed = False
 
 
 def _text(path: Path) -> str | None:
