@@ -66,7 +66,15 @@ class Ear:
 
 
 @contextlib.asynccontextmanager
-async def ear(port: int, name: str, listen: str, *, password: str = "none", user: str = "") -> AsyncIterator[Ear]:
+async def ear(
+    port: int,
+    name: str,
+    listen: str,
+    *,
+    password: str = "none",
+    user: str = "",
+    will: tuple[str, bytes] | None = None,
+) -> AsyncIterator[Ear]:
     """Connect to the broker as `name`, listening to one filter."""
     queue: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
     client = await PlainClient.connect(
@@ -76,6 +84,7 @@ async def ear(port: int, name: str, listen: str, *, password: str = "none", user
         client_id=name,
         heard=lambda topic, payload: queue.put_nowait((topic, payload)),
         replies=listen,
+        will=will,
     )
     try:
         yield Ear(client, queue)

@@ -72,12 +72,16 @@ class PlainClient:
         client_id: str,
         heard: Callable[[str, bytes], None],
         replies: str = "replies/#",
+        will: tuple[str, bytes] | None = None,
     ) -> PlainClient:
-        """Connect with a clean session and subscribe to the own replies."""
+        """Connect with a clean session, and a retained will at QoS 1 if one is given; subscribe to the own replies."""
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
-            body = text("MQTT") + bytes([4, 0b1100_0010]) + struct.pack("!H", 60)
-            body += text(client_id) + text(user) + text(password)
+            flags = 0b1100_0010 if will is None else 0b1110_1110
+            body = text("MQTT") + bytes([4, flags]) + struct.pack("!H", 60) + text(client_id)
+            if will is not None:
+                body += text(will[0]) + struct.pack("!H", len(will[1])) + will[1]
+            body += text(user) + text(password)
             writer.write(packet(CONNECT, body))
             kind, answer = await read_packet(reader)
             if kind != CONNACK or answer[1]:
