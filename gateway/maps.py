@@ -2,7 +2,7 @@
 
 A map names a topic filter, the device whose signal it becomes, when it applies and what the signal's payload is: CEL
 over `topic` (its levels) and `payload` (the JSON value, or the text when it is none). Compiled at the start. The mapped
-device's grants and limits apply, as if it had sent the signal itself.
+device's grants and limits apply, and it is answered, as if it had sent the signal itself.
 """
 
 from __future__ import annotations

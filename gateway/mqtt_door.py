@@ -6,12 +6,13 @@ no longer allowed to have them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from devices.model import Device, Entry
 from devices.registry import Registry
 from engine.clock import Source
+from engine.limits import MAX_PAYLOAD_BYTES
 from gateway import audit as log
 from gateway.answers import TITLES, BadTopic, RateLimited, Stopping, Words, mqtt_payload, mqtt_reason, say
 from gateway.auth import CERTIFICATE, Authority, Principal, Rejected
@@ -195,25 +196,41 @@ class MqttDoor:
                 delivered = await self._ask(_principal(who), about, message, origin)
                 return self._handled(who, about, message, delivered)
             case StatusTopic():
-                self._authority.saw("device", who.device)
-                return Handled()
+                return self._status(who, message)
             case OffMap():
                 if tried := list(self._maps.tried(message.topic, message.payload, via=who.device)):
-                    return await self._map([it.mapped for it in tried if it.mapped is not None], origin)
+                    mapped = [it.mapped for it in tried if it.mapped is not None]
+                    return await self._map(mapped, origin) if mapped else self._counted(who, Handled())
                 return self._answer_off_map(who, about, message, address)
 
     async def _map(self, mapped: list[Mapped], origin: Origin) -> Handled:
-        """Deliver what the configuration's maps make of a PUBLISH, as if the mapped devices had sent it."""
+        """Deliver what the configuration's maps make of a PUBLISH, as if the mapped devices had sent it.
+
+        They are answered, too; whoever has published is told no more than that it arrived.
+        """
+        replies: list[Reply] = []
         for it in mapped:
             device = self._authority.registry.device(it.device)
             secrets = device.secrets if device is not None else ()
             principal = Principal("device", it.device, max((secret.since for secret in secrets), default=0))
             about, message = parse_topic(it.topic, it.device), Published(it.topic, it.payload, 1)
             assert isinstance(about, SignalTopic)
-            self._handled(
-                Admitted(it.device, principal), about, message, await self._ask(principal, about, message, origin)
-            )
-        return Handled()
+            delivered = await self._ask(principal, about, message, origin)
+            handled = self._handled(Admitted(it.device, principal), about, message, delivered)
+            replies += [replace(reply, device=it.device) for reply in handled.replies]
+        return Handled(tuple(replies))
+
+    def _status(self, who: Admitted, message: Published) -> Handled:
+        """Take note of what a device says of itself, within its rate and the size of a signal."""
+        self._authority.saw("device", who.device)
+        if len(message.payload) > MAX_PAYLOAD_BYTES:
+            return self._counted(who, _acknowledge(Words(code=413, error="payload_too_large"), ()))
+        return self._counted(who, Handled(presence=message.payload))
+
+    def _counted(self, who: Admitted, handled: Handled) -> Handled:
+        """Count a PUBLISH that is no signal as one: `handled` as long as the device keeps to its rate."""
+        limited = self._within_rate(who)
+        return handled if limited is None else _acknowledge(say(limited, reader=False), ())
 
     async def _ask(
         self, principal: Principal, about: SignalTopic | RunTopic | WaitsTopic, message: Published, origin: Origin
@@ -261,7 +278,7 @@ class MqttDoor:
         return _acknowledge(words, (_reply(who, about, message, words, "-"),) if due else ())
 
     def _within_rate(self, who: Admitted) -> RateLimited | None:
-        """Count a PUBLISH off the map as a signal: a flood of them is one all the same."""
+        """Count a PUBLISH that is no signal as one: a flood of them is one all the same."""
         device = self._authority.standing(_principal(who))
         if not isinstance(device, Device):
             return None

@@ -362,7 +362,9 @@ class Conversation:
             decision.replied = True
             now = self._around.monotonic()
             for reply in handled.replies:
-                self._around.sessions.reply(session.who.device, reply, now)
+                self._around.sessions.reply(reply.device or session.who.device, reply, now)
+            if handled.presence is not None:
+                self._around.endings.tell(session.who, session.client_id, handled.presence, decision.qos, now)
         if decision.packet_id is None or self.phase is Phase.ENDED:
             return
         properties = Properties(reason_string=handled.reason_string) if handled.reason_string else NO_PROPERTIES
@@ -379,8 +381,7 @@ class Conversation:
         self._write(packet, terms.version)
 
     def _write(self, packet: Packet, version: int) -> None:
-        data = encode_answer(packet, version, self.terms)
-        if data is not None:
+        if (data := encode_answer(packet, version, self.terms)) is not None:
             self._wire.write(data)
 
     def _part(self, reason: EndReason, *, will: bool) -> None:

@@ -72,13 +72,20 @@ class Endings:
     def publish(self, who: Admitted, client_id: str, will: Will, now: float) -> None:
         """Send a will on `status` to those who subscribe to `d/<device>/status`, then tell the application."""
         expiry = will.properties.message_expiry
+        expires_at = None if expiry is None else now + expiry
+        self.tell(who, client_id, will.payload, will.qos, now, expires_at=expires_at)
+        self.application.presence(who, will.payload)
+
+    def tell(
+        self, who: Admitted, client_id: str, payload: bytes, qos: int, now: float, *, expires_at: float | None = None
+    ) -> None:
+        """Send what a device says of itself to those who subscribe to `d/<device>/status`."""
         for _ in self.sessions.deliver(
             f"d/{who.device}/status",
-            will.payload,
-            qos=will.qos,
+            payload,
+            qos=min(qos, 1),
             now=now,
-            expires_at=None if expiry is None else now + expiry,
+            expires_at=expires_at,
             publisher=(who.device, client_id),
         ):
             pass
-        self.application.presence(who, will.payload)

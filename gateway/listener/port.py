@@ -75,12 +75,14 @@ class Reply:
     sent in the form, short or canonical, of the filter that it matches, short if both do, at the QoS subscribed,
     never retained, and not queued for an offline session. A `response_topic` (MQTT 5) under the device's own
     `replies/`, in either form, replaces `topic`; any other is ignored, so the client's own may be handed back as it is.
+    `device` is given where another device is answered than the one that has published.
     """
 
     topic: str
     payload: bytes
     correlation_data: bytes | None = None
     response_topic: str | None = None
+    device: str = ""
 
     def __repr__(self) -> str:
         """Show sizes only: a payload may not reach a log."""
@@ -89,11 +91,19 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """What became of a PUBLISH. Replies go out first, then PUBACK or PUBREC with `reason` (MQTT 5 alone says it)."""
+    """What became of a PUBLISH. Replies go out first, then PUBACK or PUBREC with `reason` (MQTT 5 alone says it).
+
+    `presence` is what the device says of itself on `status`: it goes to whoever a will on `status` would go to.
+    """
 
     replies: tuple[Reply, ...] = ()
     reason: int = 0
     reason_string: str = ""
+    presence: bytes | None = None
+
+    def __repr__(self) -> str:
+        """Leave presence out: a payload may not reach a log."""
+        return f"Handled(replies={self.replies!r}, reason={self.reason}, reason_string={self.reason_string!r})"
 
 
 class Unavailable(Exception):

@@ -180,6 +180,7 @@ async def test_what_tasmota_sends_is_answered_as_its_page_says(place: Place) -> 
         async with place.moved():
             wire.send(packet(0x30, text("stat/kitchen-plug/RESULT") + b'{"POWER":"ON"}'))
             wire.send(packet(0x30, text("stat/kitchen-plug/POWER") + b"ON"))  # the map makes a signal of it
+            assert (await wire.reply()).startswith(f"replies/{KEY}/accepted ")
 
 
 class Secrets(yaml.SafeLoader):

@@ -8,7 +8,7 @@ import pytest
 
 from devices import operations
 from engine.errors import BadInput
-from gateway.listener.port import Admitted, Published
+from gateway.listener.port import Admitted, Handled, Published
 from gateway.maps import Mapped, Maps
 from gateway.mqtt_door import MqttDoor
 from gateway.settings import MapTable
@@ -134,9 +134,13 @@ async def test_on_the_listener_the_mapped_device_signals_with_its_own_grants() -
     site = Mapping(ZIGBEE)
     door = await site.device("door", "signal:front-door/door-opened")
     handled = await site.tell(door, "zigbee2mqtt/door", b'{"contact":false}')
-    assert (handled.replies, handled.reason) == ((), 0)
+    (reply,) = handled.replies
+    assert (reply.device, reply.topic) == ("door", "replies/signals/front-door/door-opened/accepted")
+    assert handled.reason == 0
     assert site.engine.asked == [("signal_key", "front-door", "door-opened", "door", None)]
-    await site.tell(door, "zigbee2mqtt/door", b'{"contact":true}')
+    # What a map makes nothing of counts all the same.
+    told = [await site.tell(door, "zigbee2mqtt/door", b'{"contact":true}') for _ in range(20)]
+    assert told == [Handled()] * 19 + [Handled(reason=0x97, reason_string="Too many at a time")]
     assert len(site.engine.asked) == 1
 
 
@@ -150,8 +154,10 @@ async def test_on_the_listener_another_device_uses_a_map_only_where_it_says_so()
     site = Mapping(ZIGBEE | {"via": "hub"})
     await site.device("door", "signal:front-door/door-opened")
     hub = await site.device("hub")
-    await site.tell(hub, "zigbee2mqtt/door", b'{"contact":false}')
+    handled = await site.tell(hub, "zigbee2mqtt/door", b'{"contact":false}')
     assert site.engine.asked == [("signal_key", "front-door", "door-opened", "door", None)]
+    # It is the door that is answered: neither its receipts nor its refusals are anybody else's.
+    assert [(reply.device, handled.reason) for reply in handled.replies] == [("door", 0)]
 
 
 async def test_a_mapped_device_that_was_revoked_or_has_no_grant_signals_nothing() -> None:

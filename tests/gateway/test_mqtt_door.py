@@ -245,8 +245,20 @@ async def test_off_the_map_is_acknowledged_and_answered_once_a_minute_with_the_r
     assert site.engine.asked == []
 
 
-async def test_presence_is_taken_note_of_and_not_answered(site: Site) -> None:
-    assert await site.publish(await site.device("kitchen"), "status", b"online", retain=True) == Handled()
+async def test_presence_is_handed_on_and_not_answered(site: Site) -> None:
+    kitchen = await site.device("kitchen")
+    assert await site.publish(kitchen, "status", b"online", retain=True) == Handled(presence=b"online")
+    assert await site.publish(kitchen, "d/kitchen/status", b"") == Handled(presence=b"")
+    large = await site.publish(kitchen, "status", bytes(16_385))
+    assert (large.presence, large.replies, large.reason) == (None, (), 0x97)
+
+
+async def test_presence_counts_as_signals_do(site: Site) -> None:
+    kitchen = await site.device("kitchen")
+    told = [await site.publish(kitchen, "status", b"online") for _ in range(21)]
+    assert [handled.presence for handled in told] == [b"online"] * 20 + [None]
+    assert (told[-1].replies, told[-1].reason) == ((), 0x97)
+    assert "online" not in repr(told)
 
 
 async def test_a_will_elsewhere_is_an_event_that_does_not_quote_it(site: Site) -> None:

@@ -97,6 +97,8 @@ class FakeApplication:
             self.in_progress -= 1
         topic = message.topic.removeprefix(f"d/{who.device}/")
         parts = topic.split("/")
+        if parts == ["status"]:
+            return Handled(presence=message.payload)
         if parts[0] != "signals" or len(parts) < 3:
             refusal = Reply("replies/-/-/-/rejected", b'{"ok":false,"error":"bad_topic"}')
             return Handled((refusal,), 0x90)

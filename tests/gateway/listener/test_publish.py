@@ -10,7 +10,7 @@ import pytest
 
 from gateway.listener.codec import MQTT_5, Properties, Reason
 from gateway.listener.codec import packets as p
-from gateway.listener.port import Admitted, Handled, Published
+from gateway.listener.port import Admitted, Handled, Published, Reply
 from tests.gateway.listener.client import connect, signal
 from tests.gateway.listener.conftest import Served
 
@@ -317,6 +317,21 @@ async def test_a_reply_comes_before_the_acknowledgement(served: Served, version:
     for number in range(1, 6):
         assert isinstance(await client.next(), p.Publish)
         assert await client.expect(p.PubAck) == p.PubAck(number)
+
+
+async def test_a_reply_for_another_device_goes_to_that_one_alone(served: Served, version: int) -> None:
+    answer = Reply("replies/signals/front-door/verdict/accepted", b"{}", device="lamp")
+
+    async def publish(who: Admitted, message: Published, *, address: str) -> Handled:
+        return Handled((answer,))
+
+    served.application.publish = publish  # type: ignore[method-assign]
+    client, lamp = await served.device(version=version), await served.device("lamp", version=version)
+    await client.subscribe("replies/#")
+    await lamp.subscribe("d/lamp/replies/#")
+    client.send(signal())
+    assert (await lamp.expect(p.Publish)).topic == "d/lamp/replies/signals/front-door/verdict/accepted"
+    await client.expect(p.PubAck)
 
 
 async def test_no_other_device_gets_a_reply(served: Served) -> None:

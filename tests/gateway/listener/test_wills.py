@@ -1,4 +1,4 @@
-"""Proves which wills are published, when, and to whom: those on the device's own status, and no other."""
+"""Proves which wills are published, when, and to whom: those on the device's own status, like what it says there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from gateway.listener.codec import MQTT_5, Properties, Reason
 from gateway.listener.codec import packets as p
-from tests.gateway.listener.client import RawClient
+from tests.gateway.listener.client import RawClient, signal
 from tests.gateway.listener.conftest import Served
 
 OFFLINE = ("presence", "door", "offline")
@@ -114,3 +114,20 @@ async def test_a_revocation_takes_back_a_delayed_will(served: Served) -> None:
     served.later(31)
     await lamp.ping()
     assert served.listener.sessions() == 1
+
+
+@pytest.mark.parametrize("topic", ["status", "d/door/status"])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_what_a_device_publishes_on_its_status_goes_where_its_will_would(
+    served: Served, version: int, topic: str, qos: int
+) -> None:
+    lamp = await watcher(served)
+    client = await served.device(version=version)
+    await client.subscribe("replies/#")
+    client.send(signal(b"online", qos, topic=topic, retain=True))
+    message = await lamp.expect(p.Publish)
+    assert (message.topic, message.payload, message.retain) == ("d/door/status", b"online", False)
+    if qos:
+        await client.expect(p.PubAck if qos == 1 else p.PubRec)
+    await client.ping()  # and no reply
+    await lamp.ping()  # once
