@@ -45,11 +45,16 @@ def coloured() -> bool:
 
 def emit(document: object) -> None:
     """Print one JSON document on one line, at once."""
-    print(json.dumps(document, ensure_ascii=False, separators=(", ", ": ")), flush=True)
+    _say(json.dumps(document, ensure_ascii=False, separators=(", ", ": ")))
 
 
 def line(text: str) -> None:
-    print(printable(text), flush=True)
+    _say(printable(text))
+
+
+def _say(text: str) -> None:
+    """Write a line in one piece: the audit log may go to standard output, too, from a thread of its own."""
+    print(f"{text}\n", end="", flush=True)
 
 
 def note(text: str) -> None:

@@ -109,9 +109,11 @@ async def serving(data: Path, options: Sequence[str] = ()) -> AsyncIterator[Serv
 
     collecting = asyncio.create_task(collect())
     try:
-        line = await asyncio.wait_for(process.stdout.readline(), SECONDS)
-        assert line, f"the gateway did not start: {''.join(log)}"
-        ready = json.loads(line)
+        ready: dict[str, Any] = {}
+        while "mqtt" not in ready:  # audit events may come first
+            line = await asyncio.wait_for(process.stdout.readline(), SECONDS)
+            assert line, f"the gateway did not start: {''.join(log)}"
+            ready = json.loads(line)
         host, _, port = ready["mqtt"].rpartition(":")
         yield Serving(data, process, (host, int(port)), ready["http"], log, more)
     finally:

@@ -44,9 +44,9 @@ class Messages:
     unread: bytearray = field(default_factory=bytearray)
 
     async def message(self) -> bytes:
-        """Read one message of a single frame (RFC 6455, 5.2)."""
+        """Read one message of a single frame, or a close (RFC 6455, 5.2)."""
         first, length = await self.tape.readexactly(2)
-        assert first == 0x80 | self.opcode, f"frame {first:#x}"
+        assert first in {0x80 | self.opcode, 0x88}, f"frame {first:#x}"
         if length == 126:
             (length,) = struct.unpack("!H", await self.tape.readexactly(2))
         return await self.tape.readexactly(length)
