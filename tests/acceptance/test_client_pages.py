@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import sys
 from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import AsyncIterator
@@ -199,7 +200,7 @@ async def test_the_esphome_example_is_well_formed_and_its_message_is_answered(pl
     configuration = yaml.load(blocks("esphome", "yaml")[0], Secrets)
     mqtt = configuration["mqtt"]
     sends = configuration["binary_sensor"][0]["on_press"][0]["mqtt.publish"]
-    expression = re.fullmatch(r'return str_sprintf\("(.*)%08x", random_uint32\(\)\);', sends["topic"])
+    expression = re.fullmatch(r'return str_sprintf\("(.*)%08x", \(unsigned\) random_uint32\(\)\);', sends["topic"])
     assert expression
     assert (sends["qos"], sends["retain"], mqtt["topic_prefix"]) == (1, False, None)
     token = await place.token(mqtt["username"])
@@ -213,6 +214,28 @@ async def test_the_esphome_example_is_well_formed_and_its_message_is_answered(pl
             assert (await wire.takes())[-1] == 1
         wire.send(packet(0x32, text(f"{expression[1]}0a1b2c3d") + b"\x00\x03" + sends["payload"].encode()))
         assert masked(await wire.reply()) == [accepted]
+
+
+def esphome() -> str | None:
+    ours = ROOT / ".cache" / "esphome" / "bin" / "esphome"
+    return str(ours) if ours.exists() else shutil.which("esphome")
+
+
+@pytest.mark.skipif(esphome() is None, reason="ESPHome is not installed (deploy/test tries to)")
+@pytest.mark.parametrize("notes", [False, True], ids=["as it stands", "with TLS and a will"])
+async def test_esphome_itself_accepts_the_example(tmp_path: Path, *, notes: bool) -> None:
+    example = blocks("esphome", "yaml")[0]
+    if notes:
+        text = (PAGES / "esphome.md").read_text()
+        said = re.findall(r"`(will_message: .*?|certificate_authority: .*?|port: 8883)`", text)
+        assert len(said) == 3
+        example = example.replace("  port: 1883\n", "".join(f"  {line}\n" for line in sorted(said)))
+    (tmp_path / "kitchen-button.yaml").write_text(example)
+    (tmp_path / "secrets.yaml").write_text("wifi_password: long enough\nwayside_token: wsd_x\nwayside_ca: x\n")
+    out = await ran(str(esphome()), "config", str(tmp_path / "kitchen-button.yaml"), token="")
+    assert "Configuration is valid!" in out
+    assert "WARNING" not in out
+    assert ("certificate_authority" in out) is ("online" in out) is notes
 
 
 def test_the_readme_links_every_page_and_every_link_leads_to_one() -> None:
