@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from gateway.bridge.backlog import Backlog
-from tests.support.behind import behind
+from tests.support.behind import behind, workflow
 from tests.support.brokers import Broker, Kind
+from tests.support.proxy import Mode, proxy
 
 KEEPING: tuple[Kind, ...] = ("mosquitto", "nats")  # amqtt keeps nothing for a client that is away for long
 
@@ -51,6 +53,41 @@ async def test_what_lay_there_for_longer_than_the_bound_is_refused_as_stale_and_
             _, reply = await camera.ask("d/camera/runs/porch/r1", {})
             assert reply["ok"]
         assert not [it for it in await bridged.audited(door="bridge") if it["action"] == "signal.held"]
+
+
+@pytest.mark.parametrize("kind", KEEPING)
+async def test_what_lay_there_for_longer_than_its_step_takes_early_signals_settles_a_wait_and_is_not_held(
+    kind: Kind, tmp_path: Path
+) -> None:
+    broker = Broker(kind, tmp_path / "broker")
+    async with proxy(broker.port) as between:
+        url = f"mqtt://127.0.0.1:{between.port}"
+        async with behind(tmp_path, broker, start=False, WAYSIDE_BRIDGE__URL=url) as bridged:
+            (tmp_path / "data" / "workflows" / "attic.yaml").write_text(workflow("attic", early_seconds=1))
+            await bridged.start()
+            await bridged.add("camera", "signal:attic/verdict", "signal:porch/verdict", "signal:door/verdict")
+            async with bridged.api() as api:
+                run = (await api.post("/workflows/door/runs", json={})).raise_for_status().json()["run"]
+            await bridged.status(run, "suspended")
+            between.set(Mode.REFUSE)
+            between.cut()
+            await bridged.logged("bridge is not connected")
+            async with bridged.device("camera") as camera:
+                for name in ("attic", "porch", "door"):
+                    await camera.tell(f"d/camera/signals/{name}/verdict/old", {"n": 1})
+                # The second that attic's step takes early signals for is over, and porch's minute is not.
+                await asyncio.sleep(1.2)
+                between.set(Mode.PASS)
+                answers = {}
+                for _ in range(3):
+                    topic, reply = await camera.next()
+                    answers[topic.split("/")[4]] = reply.get("error", "accepted")
+                assert answers == {"attic": "no_open_wait", "porch": "accepted", "door": "accepted"}
+                await bridged.status(run, "succeeded")
+                await bridged.ready()
+                # What comes behind the marker is fresh.
+                _, reply = await camera.ask("d/camera/signals/attic/verdict/new", {"n": 1})
+                assert (reply["id"], reply["ok"]) == ("new", True)
 
 
 def test_before_a_filters_marker_everything_is_backlog_and_after_it_only_what_is_sent_again() -> None:

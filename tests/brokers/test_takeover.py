@@ -36,9 +36,8 @@ async def exchange(device: Ear, topic: str, payload: object) -> dict[str, Any]:
                         return dict(reply)
 
 
-async def play(bridged: Behind, name: str) -> list[str]:
-    """Signal early and start the run that takes it, again and again; give the receipts."""
-    receipts = []
+async def play(bridged: Behind, name: str, receipts: list[str]) -> None:
+    """Signal early and start the run that takes it, again and again; note each receipt as it is told."""
     async with bridged.device(name) as device:
         for number in range(SIGNALS):
             topic = f"d/{name}/signals/{name}/verdict/s{number}"
@@ -48,7 +47,6 @@ async def play(bridged: Behind, name: str) -> list[str]:
                 await asyncio.sleep(0.1)
             receipts.append(told["receipt"])
             assert (await exchange(device, f"d/{name}/runs/{name}/r{number}", {}))["ok"]
-    return receipts
 
 
 async def applied(data: Path) -> Counter[str]:
@@ -82,11 +80,15 @@ async def test_the_active_bridge_killed_in_mid_flow_loses_nothing_and_applies_no
         try:
             await second.start()
             await bridged.logged("bridge standby")
-            tasks = [asyncio.create_task(play(bridged, name)) for name in names]
-            await asyncio.sleep(0.5)
+            receipts: list[str] = []
+            tasks = [asyncio.create_task(play(bridged, name, receipts)) for name in names]
+            async with asyncio.timeout(30):
+                while len(receipts) < DEVICES * SIGNALS // 4:
+                    await asyncio.sleep(0.005)
             await bridged.gateway.kill()
+            assert len(receipts) < DEVICES * SIGNALS, "it was killed after everything was done"
             await bridged.logged("bridge connected", 2)
-            receipts = [receipt for task in tasks for receipt in await task]
+            await asyncio.gather(*tasks)
             assert len(set(receipts)) == DEVICES * SIGNALS
             async with asyncio.timeout(30):
                 while set(receipts) - set(found := await applied(bridged.gateway.data)):
@@ -131,12 +133,21 @@ async def test_over_a_shared_subscription_every_instance_takes_its_part_and_a_si
                 answers = [await exchange(camera, f"d/camera/signals/porch/verdict/s{n}", {"n": n}) for n in range(8)]
                 assert [reply.get("error", "") for reply in answers] == ["", *["early_signal_held"] * 7]
                 await exchange(camera, "d/camera/signals/door/verdict/s1", {"n": 1})
-                # Both heard signals; the command came out once.
+                # The command came out once, and both heard signals.
                 assert await siren.next() == ("sirens/door", {"n": 1})
                 assert siren.heard.empty()
+            assert await signals_at(bridged.gateway) > 0
+            assert await signals_at(second) > 0
         finally:
             if second.process is not None and second.process.returncode is None:
                 await second.kill()
+
+
+async def signals_at(gateway: Gateway) -> float:
+    """Ask one instance how many signals it has decided."""
+    async with gateway.client() as client:
+        told = (await client.get(f"http://127.0.0.1:{gateway.http}/metrics")).raise_for_status().text
+    return sum(float(line.split()[-1]) for line in told.splitlines() if line.startswith("wayside_signals_total{"))
 
 
 async def claims(store: MemoryStore, instance: str, dead: set[str]) -> Claims:
