@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from engine.errors import BadInput, StoreUnavailable, WaysideError
 from gateway import data, logs, tls
+from gateway.audit import Entry
 from gateway.composing import compose, rates_of, tell_changes
 from gateway.config import Loaded
 from gateway.http.sockets import bound_to, listen
@@ -222,7 +223,13 @@ class _Gateway:
         """Take up edits of definitions: a few microseconds a second while there are none."""
         while True:
             await asyncio.sleep(CATALOG_SECONDS)
-            tell_changes(self._services.engine.catalog.reload())
+            self._reread_definitions()
+
+    def _reread_definitions(self) -> None:
+        changes = self._services.engine.catalog.reload()
+        tell_changes(changes)
+        for change in changes:
+            self._services.audit.add(Entry(action="config.workflow", result=change.kind, workflow=change.workflow))
 
     def _connections_of(self, device: str) -> int:
         return sum(1 for connection in self._listener.connections() if connection.device == device)
@@ -266,8 +273,9 @@ class _Gateway:
                 _log.info("certificate reread")
             except BadInput as fault:
                 _log.error("the certificate that is in force stays", reason=fault.message)
-        tell_changes(self._services.engine.catalog.reload())
-        self._services.settings = reread(self._services.settings, self._load, apply=self._apply, log=_log)
+        self._reread_definitions()
+        services = self._services
+        services.settings = reread(services.settings, self._load, apply=self._apply, log=_log, note=services.audit.add)
 
     def _apply(self, settings: Settings) -> None:
         """Put into force what changes without a restart."""

@@ -74,13 +74,15 @@ def load(
     if _last(layers, "data") is None:
         layers.append(data)
     settings = _check(layers, problems)
+    warnings = tuple(warning for value in layers if (warning := _unknown(value)))
     if settings is None:
+        # An unknown name alone keeps nobody from starting; beside a mistake it may be the reason for it.
+        problems += warnings
         raise BadInput(
             "the settings have problems" if len(problems) > 1 else "a setting is wrong",
             hint="mend what is listed and start again; `wayside serve --help` names the settings",
             problems=tuple(problems),
         )
-    warnings = tuple(warning for value in layers if (warning := _unknown(value)))
     return Loaded(settings, {".".join(v.path): v.origin for v in layers}, warnings)
 
 
@@ -116,11 +118,17 @@ def _from_file(file: Path, problems: list[str], *, required: bool) -> Iterator[V
         problems.append(f"{file}: cannot be read ({type(fault).__name__})")
         return
     except tomllib.TOMLDecodeError as fault:
-        problems.append(f"{file}: {fault}")
+        problems.append(_placed(file, str(fault)))
         return
     lines = _lines(text)
     for path, value in _leaves(document):
         yield Value(path, value, f"{file}:{lines[path]}" if path in lines else str(file))
+
+
+def _placed(file: Path, said: str) -> str:
+    """Put the line that the TOML reader names where an editor looks for it."""
+    found = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", said, re.DOTALL)
+    return f"{file}:{found[2]}: {found[1]} (column {found[3]})" if found else f"{file}: {said}"
 
 
 def _leaves(table: Mapping[str, object], above: SettingPath = ()) -> Iterator[tuple[SettingPath, object]]:

@@ -10,9 +10,11 @@ import msgspec
 
 from engine.errors import BadInput
 from gateway import logs
+from gateway.audit import Entry
 from gateway.config import Loaded
 from gateway.settings import SettingPath, Settings, is_table, known
 
+REREAD: Final = "config.reread"
 # Settings, or whole tables, that are taken up at once.
 AT_ONCE: Final[frozenset[SettingPath]] = frozenset({
     ("limits",),
@@ -54,14 +56,20 @@ def merge(before: Settings, after: Settings) -> Reread:
 
 
 def reread(
-    before: Settings, load: Callable[[], Loaded], *, apply: Callable[[Settings], None], log: logs.Logger
+    before: Settings,
+    load: Callable[[], Loaded],
+    *,
+    apply: Callable[[Settings], None],
+    log: logs.Logger,
+    note: Callable[[Entry], None],
 ) -> Settings:
-    """Read the settings again and say in the log what came of it; what has problems changes nothing."""
+    """Read the settings again and say in both logs what came of it; what has problems changes nothing."""
     try:
         loaded = load()
     except BadInput as fault:
         for problem in fault.problems or (fault.message,):
             log.error("the settings that are in force stay", problem=problem)  # noqa: TRY400  each is told
+        note(Entry(action=REREAD, result="refused", count=max(1, len(fault.problems))))
         return before
     for warning in loaded.warnings:
         log.warning(warning)
@@ -71,6 +79,10 @@ def reread(
     if found.later:
         log.warning("these settings take a restart", settings=list(found.later))
     log.info("settings reread", taken=list(found.taken))
+    for name in found.taken:
+        note(Entry(action=REREAD, result="taken", reason=name))
+    for name in found.later:
+        note(Entry(action=REREAD, result="takes_restart", reason=name))
     return found.settings
 
 

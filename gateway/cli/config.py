@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import typer
@@ -14,6 +15,7 @@ from gateway.cli.invocation import current
 from gateway.config import SECRETS, load
 from gateway.settings import Address, SettingPath, Settings, is_table, known
 
+HIDDEN: Final = "(not shown)"
 app = typer.Typer(no_args_is_help=True, help="Settings: flags, environment, wayside.toml and defaults.")
 
 
@@ -56,18 +58,41 @@ def _shown(settings: Settings, path: SettingPath) -> object:
     value: Any = settings  # of any table
     for name in path:
         value = getattr(value, name)
-    if path in SECRETS:
-        # A path is no secret; a URL may hold a password.
-        return value if not value or ("://" not in str(value) and path == ("store",)) else "(not shown)"
+    match path:
+        case ("store",):
+            return _without_secrets(settings.store_url)
+        case ("workflows",):
+            return str(settings.workflow_directory)
+        case ("bridge", "url") if value:
+            return _without_secrets(value)
+        case _ if path in SECRETS and value:
+            return HIDDEN
     if isinstance(value, (Address, Path)):
         return str(value)
     shown: object = msgspec.to_builtins(value)
-    return shown
+    return list(shown) if isinstance(shown, tuple) else shown
+
+
+def _without_secrets(url: str) -> str:
+    """Show a path or a URL: who logs in there and what the query says may be secret."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return url
+    place, question, _ = rest.partition("?")
+    authority, slash, path = place.partition("/")
+    _, at, host = authority.rpartition("@")
+    return f"{scheme}://{'…' if at else ''}{at}{host}{slash}{path}{'?…' if question else ''}"
 
 
 def _plain(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "-"
-    return "-" if value in (None, "") else str(value)
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return str(int(value)) if value.is_integer() else str(value)
+        case list():
+            return ", ".join(item if isinstance(item, str) else json.dumps(item) for item in value) or "-"
+        case None | "":
+            return "-"
+        case _:
+            return str(value)

@@ -104,6 +104,8 @@ async def test_an_edited_definition_is_taken_up_and_a_broken_edit_is_not(gateway
     validated = await gateway.run("workflow", "validate", status=1)
     assert "front-door.yaml:" in validated.out
     assert (await gateway.json("workflow", "show", "front-door"))["description"] == "Changed"
+    audited = (await gateway.run("audit", "--json", "--action", "config.workflow")).lines
+    assert [(it["workflow"], it["result"]) for it in audited] == [("front-door", "changed"), ("front-door", "broken")]
 
 
 async def test_every_problem_of_the_settings_is_named_and_nothing_is_started(tmp_path: Path) -> None:

@@ -59,9 +59,20 @@ def test_every_problem_is_named_at_once_with_the_place_it_stands(tmp_path: Path)
 
 
 def test_a_file_that_is_not_toml_is_named_with_its_line(tmp_path: Path) -> None:
-    (found,) = problems(tmp_path, "mqtt = \n")
-    assert "wayside.toml" in found
-    assert "line 1" in found
+    (found,) = problems(tmp_path, "\nmqtt = \n")
+    assert found.startswith(f"{tmp_path / 'wayside.toml'}:2: ")
+    (found,) = problems(tmp_path, "[engine\n")
+    assert found.startswith(f"{tmp_path / 'wayside.toml'}:1: ")
+
+
+def test_beside_a_mistake_unknown_names_are_problems_too(tmp_path: Path) -> None:
+    found = problems(tmp_path, 'htpp = "127.0.0.1:2"\nmqtt = "nowhere"\n', environment={"WAYSIDE_DATTA": "x"})
+    assert [line.removeprefix(f"{tmp_path}/").split(": ")[0] for line in found] == [
+        "wayside.toml:2",
+        "wayside.toml:1",
+        "WAYSIDE_DATTA",
+    ]
+    assert "did you mean http?" in found[1]
 
 
 def test_a_named_file_that_is_missing_is_a_problem(tmp_path: Path) -> None:
