@@ -158,38 +158,45 @@ class Probe:
         url = replace(self._url, username=self._one.name, password="wrong")  # noqa: S106 - that is the point
         entered = await self._enters(url, self._one.name)
         rule = "nobody gets in without the right token" if entered else ""
-        return [Found("password", _got_in(entered, "a wrong token"), rule, "password_file …/wayside.passwd")]
+        return [
+            Found(
+                "password",
+                _got_in(entered, "a wrong token"),
+                rule,
+                "password_file …/wayside.passwd and allow_anonymous false",
+            )
+        ]
 
     async def _publish_as_another(self) -> list[Found]:
         topic = f"d/{self._two.name}/signals/{WORKFLOW}/{KEY}"
         came = await self._reaches(lambda signal_id: f"{topic}/{signal_id}")
         rule = "a device publishes under its own name alone" if came else ""
-        return [
-            Found("publish as another", _reached(came, "d/<other>/signals/…"), rule, "pattern write d/%u/signals/#")
-        ]
+        line = "pattern write d/%u/signals/#, and no wider one such as d/+/signals/# or d/#"
+        return [Found("publish as another", _reached(came, "d/<other>/signals/…"), rule, line)]
 
     async def _short_form_of_another(self) -> list[Found]:
         came = await self._reaches(lambda signal_id: f"signals/{WORKFLOW}/{KEY}/{signal_id}")
         rule = "the short form is for whoever is granted the key" if came else ""
-        line = "topic write signals/WORKFLOW/KEY under the one user, and no topic write signals/#"
+        line = "topic write signals/WORKFLOW/KEY under the one user, and no pattern write signals/#"
         return [Found("short form of another", _reached(came, "signals/<workflow>/<key of another>"), rule, line)]
 
     async def _answer_another(self) -> list[Found]:
         came = await self._reaches(lambda _: f"d/{self._two.name}/replies/-/-/-/accepted")
         rule = "only the gateway answers" if came else ""
-        return [Found("answer another", _reached(came, "d/<other>/replies/…"), rule, "no pattern write d/%u/#")]
+        line = "topic write # under the bridge's user alone; no pattern write wider than d/%u/signals/#, such as d/#"
+        return [Found("answer another", _reached(came, "d/<other>/replies/…"), rule, line)]
 
     async def _command(self) -> list[Found]:
         came = await self._reaches(lambda signal_id: f"{COMMANDS}/{signal_id}")
         rule = "devices publish on their own topics alone: elsewhere are commands and other devices" if came else ""
-        return [
-            Found("publish anywhere", _reached(came, "topics outside the map"), rule, "no topic write # for devices")
-        ]
+        line = f"topic write # under the bridge's user alone; no pattern write # or {COMMANDS}/# for devices"
+        return [Found("publish anywhere", _reached(came, "topics outside the map"), rule, line)]
 
     async def _forge_the_gateway(self) -> list[Found]:
         came = await self._reaches(lambda _: "gateway/wayside-doctor/status", also=("gateway/+/status",))
         rule = "only the gateway speaks under gateway/" if came else ""
-        return [Found("speak as the gateway", _reached(came, "gateway/…"), rule, "pattern read gateway/+/status")]
+        line = "pattern read gateway/+/status, and no write or readwrite there"
+        return [Found("speak as the gateway", _reached(came, "gateway/…"), rule, line)]
 
     async def _will(self) -> list[Found]:
         signal_id = self._next_id()
@@ -202,7 +209,8 @@ class Probe:
                 return [Found("will as another", "such a connection is refused")]
             came = await two.answered(signal_id, SETTLE_SECONDS * 4)
         rule = "a will is a PUBLISH like any other" if came else ""
-        return [Found("will as another", _reached(came, "d/<other>/… by a will"), rule, "pattern write d/%u/status")]
+        line = "pattern write d/%u/signals/#, and no wider one: a will is let through by the same lines"
+        return [Found("will as another", _reached(came, "d/<other>/… by a will"), rule, line)]
 
     async def _listen(self) -> list[Found]:
         name, found = self._two.name, []
@@ -211,7 +219,8 @@ class Probe:
             shown = topic_filter.replace(name, "<other>")
             text = f"{shown}: {'hears what is for another' if heard else 'gives nothing of another'}"
             rule = "a device hears its own replies alone" if heard else ""
-            found.append(Found("listen to another", text, rule, "pattern read d/%u/replies/#"))
+            line = "pattern read d/%u/replies/#, and no wider one such as d/+/replies/#"
+            found.append(Found("listen to another", text, rule, line))
         return found
 
     async def _take_over(self) -> list[Found]:

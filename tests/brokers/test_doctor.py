@@ -3,108 +3,168 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from tests.support.behind import Behind, behind
 from tests.support.brokers import Broker
 from tests.support.command import Ran, wayside
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 PASSWORD = "the-bridge-s-own"
+SIGNALS, REPLIES, GATEWAY = (
+    "pattern write d/%u/signals/#",
+    "pattern read d/%u/replies/#",
+    "pattern read gateway/+/status",
+)
+ANYBODY = ("allow_anonymous false", "allow_anonymous true")
+NO_PASSWORDS = ("password_file ", "# password_file ")
+FREE_IDS = ("use_username_as_clientid true", "# use_username_as_clientid true")
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """A change of the exported files, and the checks that have to find it."""
+    """A change of the exported files, and for each check that has to find it what it has to say of the repair.
+
+    Where a line is written in the place of another, the repair has to name that other: with it in its place, the rules
+    are those of "none" again. Everything else is a line too many, which the repair has to name as such.
+    """
 
     name: str
-    checks: frozenset[str]
-    add_rule: str = ""
+    repairs: Mapping[str, str]
+    extra: str = ""
+    swap: tuple[str, str] = ("", "")
     settings: tuple[tuple[str, str], ...] = ()
 
 
 MISTAKES = (
-    Mistake("none", frozenset()),
+    Mistake("none", {}),
     Mistake(
-        "a pattern that names no user",
-        frozenset({"publish as another", "will as another"}),
-        "pattern write d/+/signals/#",
+        "a rule that names no user",
+        {"publish as another": SIGNALS, "will as another": SIGNALS},
+        swap=(SIGNALS, "pattern write d/+/signals/#"),
     ),
-    Mistake("the short form for everybody", frozenset({"short form of another"}), "pattern write signals/#"),
-    Mistake("replies may be heard by everybody", frozenset({"listen to another"}), "pattern read d/+/replies/#"),
+    Mistake(
+        "the short form for everybody",
+        {"short form of another": "no pattern write signals/#"},
+        extra="pattern write signals/#",
+    ),
+    Mistake(
+        "replies may be heard by everybody",
+        {"listen to another": REPLIES},
+        swap=(REPLIES, "pattern read d/+/replies/#"),
+    ),
     Mistake(
         "a device may write under all of d",
-        frozenset({"answer another", "publish as another", "will as another"}),
-        "pattern write d/#",
-    ),
-    Mistake("devices may send commands", frozenset({"publish anywhere"}), "pattern write wayside-doctor/#"),
-    Mistake("the gateway's own topics", frozenset({"speak as the gateway"}), "pattern write gateway/#"),
-    Mistake(
-        "anonymous clients",
-        frozenset({"anonymous"}),
-        settings=(("allow_anonymous false", "allow_anonymous true"), ("use_username_as_clientid true", "")),
+        {
+            "answer another": "no pattern write wider than d/%u/signals/#, such as d/#",
+            "publish as another": "no wider one such as d/+/signals/# or d/#",
+            "will as another": "no wider one",
+        },
+        extra="pattern write d/#",
     ),
     Mistake(
-        "client ids are free", frozenset({"take over a session"}), settings=(("use_username_as_clientid true", ""),)
+        "devices may send commands",
+        {"publish anywhere": "no pattern write # or wayside-doctor/#"},
+        extra="pattern write wayside-doctor/#",
+    ),
+    Mistake(
+        "devices may speak as the gateway",
+        {"speak as the gateway": GATEWAY},
+        swap=(GATEWAY, "pattern readwrite gateway/+/status"),
+    ),
+    Mistake("a device does not hear its replies", {"own topics": REPLIES}, swap=(REPLIES, "")),
+    Mistake("client ids are free", {"take over a session": "use_username_as_clientid true"}, settings=(FREE_IDS,)),
+    Mistake(
+        "anybody gets in",
+        {
+            "anonymous": "allow_anonymous false",
+            "password": "password_file …/wayside.passwd and allow_anonymous false",
+            "take over a session": "use_username_as_clientid true",
+        },
+        settings=(ANYBODY, NO_PASSWORDS, FREE_IDS),
     ),
 )
 
 
+@dataclass
 class Site:
-    """A gateway and its Mosquitto with exported rules, into which a mistake is planted."""
+    """A gateway and its Mosquitto with exported rules, into which one mistake after the other is planted."""
 
-    def __init__(self, bridged: Behind, directory: Path) -> None:
-        self.bridged, self.directory = bridged, directory
-        self.reload = directory / "reload.sh"
+    bridged: Behind
+    settings: str = field(init=False)
 
-    async def prepare(self, mistake: Mistake) -> None:
-        """Write export and settings with the mistake; the reload command plants it again after each export."""
-        data = self.bridged.gateway.data
-        environment: dict[str, Any] = dict(self.bridged.settings)
+    @property
+    def directory(self) -> Path:
+        return self.bridged.broker.directory
+
+    async def prepare(self) -> None:
+        """Write the export, and keep its settings, but for those that the tests' own configuration has too."""
+        data, environment = self.bridged.gateway.data, dict[str, Any](self.bridged.settings)
         await wayside("device", "export", "mosquitto", "--to", str(self.directory), "--data", str(data), **environment)
-        settings = (self.directory / "wayside.conf").read_text().replace("/etc/mosquitto/wayside", str(self.directory))
-        for line in ("persistence true", "max_queued_messages 100000"):
-            settings = settings.replace(line + "\n", "")
-        for before, after in mistake.settings:
-            settings = settings.replace(before, after)
-        self.bridged.broker.settings = settings
-        await self.bridged.broker.end()
-        await self.bridged.broker.start()
-        assert self.bridged.broker.process is not None
-        self.reload.write_text(
-            f"#!/bin/sh\necho '{mistake.add_rule}' >> {self.directory}/wayside.acl\n"
-            f"kill -HUP {self.bridged.broker.process.pid}\n"
-        )
-        self.reload.chmod(0o700)
+        text = (self.directory / "wayside.conf").read_text().replace("/etc/mosquitto/wayside", str(self.directory))
+        doubles = {"persistence true", "max_queued_messages 100000"}
+        self.settings = "\n".join(line for line in text.splitlines() if line not in doubles)
 
-    async def doctor(self) -> Ran:
+    async def plant(self, mistake: Mistake) -> Path:
+        """Plant settings now, and rules whenever the broker is told to read them; give the command that tells it."""
+        broker, settings = self.bridged.broker, self.settings
+        for right, wrong in mistake.settings:
+            assert right in settings
+            settings = settings.replace(right, wrong)
+        if broker.settings != settings:
+            broker.settings = settings
+            await broker.end()
+            await broker.start()
+            await self.bridged.ready()
+        right, wrong = mistake.swap
+        assert broker.process is not None
+        command = self.directory / "reload.sh"
+        acl = self.directory / "wayside.acl"
+        command.write_text(
+            f"#!/bin/sh\ngrep -vxF '{right or 'no such line'}' {acl} > {acl}.new\n"
+            f"echo '{wrong}' >> {acl}.new\necho '{mistake.extra}' >> {acl}.new\nmv {acl}.new {acl}\n"
+            f"kill -HUP {broker.process.pid}\n"
+        )
+        command.chmod(0o700)
+        return command
+
+    async def doctor(self, reload: Path) -> Ran:
         given: dict[str, Any] = dict(self.bridged.settings)
         return await wayside(
-            "doctor", "--broker", "--export", "mosquitto", "--to", str(self.directory), "--reload", str(self.reload),
+            "doctor", "--broker", "--export", "mosquitto", "--to", str(self.directory), "--reload", str(reload),
             "--data", str(self.bridged.gateway.data), "--json", status=None, **given,
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda it: it.name)
-async def test_the_doctor_finds_the_mistake_and_names_the_line_that_repairs_it(
-    mistake: Mistake, tmp_path: Path
-) -> None:
-    broker = Broker("mosquitto", tmp_path / "broker")
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    directory = tmp_path_factory.mktemp("doctor")
+    broker = Broker("mosquitto", directory / "broker")
     url = f"mqtt://wayside-bridge:{PASSWORD}@127.0.0.1:{broker.port}"
-    async with behind(tmp_path, broker, WAYSIDE_BRIDGE__URL=url, WAYSIDE_BRIDGE__VERIFIERS="mosquitto") as bridged:
-        site = Site(bridged, tmp_path / "broker")
-        await site.prepare(mistake)
-        await bridged.logged("bridge connected", 2)
-        ran = await site.doctor()
-        findings = json.loads(ran.out)["findings"]
-        failed = {it["check"]: it for it in findings if it["result"] == "failed"}
-        assert set(failed) >= mistake.checks, findings
-        assert not failed or mistake.checks, failed
-        assert ran.status == (1 if failed else 0)
-        assert len(findings) >= 10
-        assert all("Mosquitto: " in it["repair"] for it in failed.values())
-        async with bridged.api() as api:
-            assert (await api.get("/devices")).json()["devices"] == []
+    async with behind(directory, broker, WAYSIDE_BRIDGE__URL=url, WAYSIDE_BRIDGE__VERIFIERS="mosquitto") as bridged:
+        made = Site(bridged)
+        await made.prepare()
+        yield made
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda it: it.name)
+async def test_the_doctor_finds_the_mistake_and_names_the_line_that_repairs_it(mistake: Mistake, site: Site) -> None:
+    ran = await site.doctor(await site.plant(mistake))
+    findings = json.loads(ran.out)["findings"]
+    failed = {it["check"]: it["repair"] for it in findings if it["result"] == "failed"}
+    assert set(failed) == set(mistake.repairs), findings
+    for check, line in mistake.repairs.items():
+        rule, _, repair = failed[check].partition(". Mosquitto: ")
+        assert rule.startswith("missing: ")
+        assert line in repair
+    assert ran.status == (1 if mistake.repairs else 0)
+    assert len(findings) >= 11 or "own topics" in failed, "every attempt was made"
+    async with site.bridged.api() as api:
+        assert (await api.get("/devices")).json()["devices"] == []
