@@ -10,6 +10,7 @@ import typer
 from engine.errors import WaysideError
 from gateway.cli import output
 from gateway.cli.client import Client, connect
+from gateway.cli.doubts import doubts, keys_of
 from gateway.cli.exports import export
 from gateway.cli.invocation import current
 from gateway.cli.main import finish
@@ -46,16 +47,8 @@ async def _add(name: str, grants: list[str], note: str) -> None:
 async def _doubt(client: Client, grants: list[str]) -> None:
     """Say which grants name nothing that there is: a device is told no more than `not_found`."""
     with contextlib.suppress(WaysideError):
-        keys = {w["name"]: set(w["keys"]) for w in (await client.get("/workflows"))["workflows"]}
-        for grant in grants:
-            kind, _, names = grant.partition(":")
-            workflow, _, key = names.partition("/")
-            if kind == "listen" or workflow == "*":
-                continue
-            if workflow not in keys:
-                output.note(f"warning: {grant}: there is no workflow {workflow}, so far")
-            elif key not in {"", "*"} | keys[workflow]:
-                output.note(f"warning: {grant}: no step of {workflow} waits under the key {key}, so far")
+        for doubt in doubts(grants, keys_of(await client.get("/workflows"))):
+            output.note(f"warning: {doubt}")
 
 
 async def _show_token(client: Client, issued: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
 from engine.clock import rfc3339
+from engine.names import INSTANCES, instance_of
 from gateway.http import audit, brokers, devices, metrics, operators, problems, runs, signals, waits, workflows, ws
 from gateway.http.access import Parts, Who
 from gateway.http.admission import Admission
@@ -57,10 +58,16 @@ _router: Final = APIRouter(tags=["gateway"])
 
 @_router.get("/doors", response_model=Doors, responses=problems.documented(401, 403, 429, 503))
 async def doors(parts: Parts, who: Who) -> dict[str, Any]:
-    """Say which instance answers, where it listens, and what time the store has."""
+    """Say which instance answers, where it listens, what time the store has, and which instances share it."""
     who.must_be_operator("read")
-    now = rfc3339(await parts.engine.store.now())
-    return {"instance": parts.engine.instance, "doors": dict(parts.doors), "time": now}
+    store = parts.engine.store
+    last = {instance_of(record.key): record.stored_at for record in await store.list(INSTANCES)}
+    return {
+        "instance": parts.engine.instance,
+        "doors": dict(parts.doors),
+        "time": rfc3339(await store.now()),
+        "instances": [{"instance": name, "last_beat": rfc3339(at)} for name, at in sorted(last.items())],
+    }
 
 
 def _operation(route: APIRoute) -> str:

@@ -330,12 +330,18 @@ class StoryView(_Answer):
     conclusion: str
 
 
+class InstanceView(_Answer):
+    instance: str
+    last_beat: str
+
+
 class Doors(_Answer):
-    """Where this gateway listens; empty when a command acts by itself."""
+    """Where this gateway listens, empty when a command acts by itself; and all instances that share its store."""
 
     instance: str
     doors: dict[str, str]
     time: str
+    instances: list[InstanceView]
 
 
 class Done(_Answer):
