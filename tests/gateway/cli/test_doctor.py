@@ -1,4 +1,4 @@
-"""Proves that the doctor finds each planted fault, says where it is and what to do; and finds none where there is none."""
+"""Proves that the doctor finds each planted fault, says where it is and what to do; and none where there is none."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def settings(data: Path, **given: object) -> Settings:
 
 def wrong(findings: Iterator[Finding] | list[Finding]) -> list[tuple[str, str, str]]:
     """What is not as it should be, with what to do: never without it."""
-    found = [(it.result, f"{it.check}: {it.text}", it.repair) for it in findings if it.result != "ok"]
+    found: list[tuple[str, str, str]] = [
+        (it.result, f"{it.check}: {it.text}", it.repair) for it in findings if it.result != "ok"
+    ]
     assert all(repair for _, _, repair in found)
     return found
 
