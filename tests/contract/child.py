@@ -27,11 +27,10 @@ async def create_until_killed(url: str, name: str) -> None:
 
 
 async def race(url: str, name: str) -> None:
-    """Say ready, wait for a line, then create the records 0 to 99 with a value of our own; print each winner."""
+    """Say ready, wait for a line with a number, then create so many records with our own value; print each winner."""
     store = open_store(url)
     say("ready")
-    await asyncio.to_thread(sys.stdin.readline)
-    for number in range(100):
+    for number in range(int(await asyncio.to_thread(sys.stdin.readline))):
         key = f"race/{number:012d}"
         records = await asyncio.gather(*(store.create(key, f"{name}/{caller}".encode()) for caller in range(5)))
         winners = {record.value.decode() for record in records}

@@ -20,33 +20,37 @@ LONG_AGO = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
 SETS_STAMPS = {"nats", "s3", "gs"}
 
 
-@pytest.fixture
-async def filled() -> MemoryStore:
-    """A store with records of all kinds, a few minutes apart, some of them not in key order."""
+async def fill(count: int) -> MemoryStore:
+    """Make a store with records of all kinds, some moments apart, some of them not in key order."""
     clock = ManualClock(LONG_AGO)
     store = MemoryStore(clock)
     odd = [b"", b"\x00wayside\x00", b"\x00wayside\x00s", b"\x00wayside\x00v", b"\xff" * 70_000]
-    for number in range(300):
+    for number in range(count):
         clock.advance(0.123_457)
         await store.create(f"runs/{number % 7}/{number:012d}", b"x" * number)
-        await store.create(f"due/{300 - number:012d}", b"")
+        await store.create(f"due/{count - number:012d}", b"")
     for number, value in enumerate(odd):
         await store.create(f"odd/{number} %é//", value)
     return store
 
 
+@pytest.fixture
+async def filled() -> MemoryStore:
+    return await fill(300)
+
+
 @pytest.fixture(params=[name for name in BACKENDS if name != "memory"])
-async def target(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[str, Store]]:
+async def target(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[str, Backend]]:
     async with BACKENDS[request.param](tmp_path) as backend:
-        yield request.param, backend.store
+        yield request.param, backend
 
 
-async def test_a_copy_has_every_record_with_its_stamp_there_and_back(
-    filled: MemoryStore, target: tuple[str, Store]
-) -> None:
-    _, store = target
+async def test_a_copy_has_every_record_with_its_stamp_there_and_back(target: tuple[str, Backend]) -> None:
+    _, backend = target
+    store, count = backend.store, backend.times(300)
+    filled = await fill(count)
     there = await copy(filled, store)
-    assert (there.records, there.highest) == (605, filled.clock.now())
+    assert (there.records, there.highest) == (2 * count + 5, filled.clock.now())
     assert await store.get("due/000000000007") == await filled.get("due/000000000007")
     assert await store.last("runs/3/") == await filled.last("runs/3/")
     back = MemoryStore(ManualClock(LONG_AGO + timedelta(days=1)))
@@ -54,8 +58,8 @@ async def test_a_copy_has_every_record_with_its_stamp_there_and_back(
     assert back.items() == filled.items()
 
 
-async def test_a_copied_store_goes_on_as_any_other(filled: MemoryStore, target: tuple[str, Store]) -> None:
-    _, store = target
+async def test_a_copied_store_goes_on_as_any_other(target: tuple[str, Backend]) -> None:
+    store, filled = target[1].store, await fill(target[1].times(300))
     await copy(filled, store)
     record = await store.create("new", b"\x00wayside\x00s no stamp")
     assert record.stored_at > filled.clock.now()
@@ -64,8 +68,8 @@ async def test_a_copied_store_goes_on_as_any_other(filled: MemoryStore, target: 
     assert (await store.create("runs/0/000000000000", b"another's")).stored_at < record.stored_at
 
 
-async def test_stamps_that_lie_ahead_of_the_clock_are_kept_up_with_or_told_of(target: tuple[str, Store]) -> None:
-    name, store = target
+async def test_stamps_that_lie_ahead_of_the_clock_are_kept_up_with_or_told_of(target: tuple[str, Backend]) -> None:
+    name, store = target[0], target[1].store
     ahead = Record("a", b"value", await store.now() + timedelta(hours=1))
     assert isinstance(store, Loadable)
     source = MemoryStore(ManualClock(ahead.stored_at))

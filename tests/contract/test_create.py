@@ -36,7 +36,7 @@ async def test_a_create_whose_answer_was_lost_is_recognised_as_won_when_it_is_re
 
 async def test_of_twenty_creators_exactly_one_wins_each_record(backend: Backend) -> None:
     handles = [backend.store, await backend.another(), await backend.another(), await backend.another()]
-    for number in range(25):
+    for number in range(backend.times(25)):
         key = f"outcomes/{number}"
         values = [f"{number} by {creator}".encode() for creator in range(20)]
         records = await asyncio.gather(
@@ -49,7 +49,7 @@ async def test_of_twenty_creators_exactly_one_wins_each_record(backend: Backend)
 
 async def test_creates_from_many_callers_are_all_stored(backend: Backend) -> None:
     handles = [backend.store, await backend.another()]
-    keys = [f"runs/{caller:03d}/{number:012d}" for caller in range(50) for number in range(4)]
+    keys = [f"runs/{caller:03d}/{number:012d}" for caller in range(backend.times(50)) for number in range(4)]
     await asyncio.gather(*(handles[at % 2].create(key, key.encode()) for at, key in enumerate(keys)))
     assert [(record.key, record.value) for record in await backend.store.list("runs/")] == [
         (key, key.encode()) for key in keys
@@ -142,7 +142,7 @@ async def test_an_index_record_exists_whenever_what_it_points_to_does(backend: B
     done = asyncio.Event()
 
     async def write() -> None:
-        for number in range(100):
+        for number in range(backend.times(100)):
             await backend.store.create_all([(f"due/{number:03d}", b""), (f"waits/{number:03d}", b"")])
             await asyncio.sleep(0)
         done.set()

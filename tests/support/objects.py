@@ -17,7 +17,7 @@ from tests.support.mosquitto import free_port
 
 _NUMBERS = count(1)
 _PROGRAMS = {
-    "s3": ("-c", "from moto.server import main; import sys; main(['-H', '127.0.0.1', '-p', sys.argv[1]])"),
+    "s3": ("-m", "tests.support.s3_server"),
     "gs": ("-m", "tests.support.fake_gcs"),
 }
 
