@@ -8,7 +8,7 @@ it has failed for good may the next attempt be fixed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 
 import msgspec
@@ -283,8 +283,8 @@ def where_of(value: Claim | records.Registration) -> Where:
 # -- concluding ----------------------------------------------------------------------------------------------
 
 
-async def conclude(actor: Actor, chain: str, a: int, attempt: Attempt, verdict: Taken) -> bool:
-    """Close a chain with its answer, before anything that the answer rests on is removed; true if this closed it."""
+async def conclude(actor: Actor, chain: str, a: int, attempt: Attempt, verdict: Taken) -> datetime:
+    """Close a chain with its answer, before anything that the answer rests on is removed; tell when it was closed."""
     value = Final(
         at=names.attempt(chain, a),
         nonce=actor.source.nonce(),
@@ -295,8 +295,8 @@ async def conclude(actor: Actor, chain: str, a: int, attempt: Attempt, verdict: 
         received=verdict.receipt.at,
         digest=attempt.digest,
     )
-    won, _ = await actor.create_after([await _swept(actor, chain)], value)
-    return won
+    _, stored = await actor.create_after([await _swept(actor, chain)], value)
+    return stored.stored_at
 
 
 async def _swept(actor: Actor, chain: str) -> str:

@@ -7,7 +7,7 @@ are they deleted. No number of a claim or of a pending signal ever comes back.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from engine import chains, names, records, runs
 from engine.actor import Actor, number_at
@@ -43,7 +43,10 @@ async def _put_off(actor: Actor, run: str) -> None:
 
 
 async def finish_removal(actor: Actor, run: str) -> None:
-    """Do the second step of a removal that is due, or put it off by another pause if there was more to supersede."""
+    """Do the second step of a removal that is due, or put it off while what supersedes the run's records is young.
+
+    Whoever made that: of two who do this at once, the second finds nothing left to supersede.
+    """
     state = await runs.load(actor, run)
     if state is None:
         # Removed already, or all but what follows the log's first event, by somebody who died over it.
@@ -52,33 +55,45 @@ async def finish_removal(actor: Actor, run: str) -> None:
     if state.phase != "ended":
         await actor.store.delete([names.removing(run)])
         return
-    if await supersede(actor, state):
+    began = await actor.store.now()
+    newest = await supersede(actor, state)
+    if newest is not None and began - newest <= timedelta(seconds=REMOVAL_GRACE_SECONDS):
         await _put_off(actor, run)
         return
     await _delete(actor, state)
 
 
-async def supersede(actor: Actor, state: RunState) -> bool:
-    """Close the chains that rest on the run's records and release its claims; true if anything was created."""
-    created = False
+async def supersede(actor: Actor, state: RunState) -> datetime | None:
+    """Close the chains that rest on the run's records and release its claims; give the time of the last that did."""
+    found: list[datetime] = []
     claims = await claims_of(actor, state.run)
     for opened in state.openings.values():
-        found = await actor.outcome(opened.wait)
-        if isinstance(found, Stored) and isinstance(found.value, Accepted):
-            outcome = found.value
+        settled = await actor.outcome(opened.wait)
+        if isinstance(settled, Stored) and isinstance(settled.value, Accepted):
+            outcome = settled.value
             addresses = [f"{key.workflow}/{key.key}" for key, claim in claims if claim.value.wait == opened.wait]
             for address in [*addresses, f"-/{opened.wait}"]:
-                created |= await _close_chain(actor, outcome.sender, address, outcome.signal_id, outcome.at)
+                found += await _close_chain(actor, outcome.sender, address, outcome.signal_id, outcome.at)
     for key, claim in claims:
-        created |= await _close_slot(actor, key, claim.value.takes)
+        found += await _close_slot(actor, key, claim.value.takes)
+        over = await _release(actor, key, claim, state.run)
+        found += [] if over is None else [over]
+    return max(found, default=None)
+
+
+async def _release(actor: Actor, key: Key, claim: Stored[Claim], run: str) -> datetime | None:
+    """See to it that a claim is not the highest record of its key; give the time of the record over it, if there is."""
+    above = key.claim(claim.number + 1)
+    while True:
+        since = actor.source.monotonic()
         top = await actor.top(key)
-        if top is not None and top.number == claim.number:
-            release = Release(
-                at=key.claim(top.number + 1), nonce=actor.source.nonce(), slot=claim.number, run=state.run
-            )
-            won, _ = await actor.create(release)
-            created |= won
-    return created
+        if top is None or top.number > claim.number:
+            over = await actor.store.get(above)
+            return None if over is None else over.stored_at
+        # Late, it could take a number that has been used and cleared away.
+        if actor.fresh(since):
+            release = Release(at=above, nonce=actor.source.nonce(), slot=claim.number, run=run)
+            return (await actor.create(release))[1].stored_at
 
 
 async def claims_of(actor: Actor, run: str) -> Claims:
@@ -95,30 +110,35 @@ async def claims_of(actor: Actor, run: str) -> Claims:
     return found
 
 
-async def _close_slot(actor: Actor, key: Key, slot: int) -> bool:
-    created = False
+async def _close_slot(actor: Actor, key: Key, slot: int) -> list[datetime]:
+    closed: list[datetime] = []
     for entry in await actor.slot(key, slot):
         if isinstance(entry, Stored) and isinstance(entry.value, Pending):
             value = entry.value
-            created |= await _close_chain(actor, value.sender, f"{key.workflow}/{key.key}", value.signal_id, value.at)
-    return created
+            address = f"{key.workflow}/{key.key}"
+            closed += await _close_chain(actor, value.sender, address, value.signal_id, value.at)
+    return closed
 
 
-async def _close_chain(actor: Actor, sender: records.Sender, address: str, signal_id: str | None, makes: str) -> bool:
-    """Close a chain whose last attempt made the record `makes`, if that attempt is judged for good."""
+async def _close_chain(
+    actor: Actor, sender: records.Sender, address: str, signal_id: str | None, makes: str
+) -> list[datetime]:
+    """Close a chain whose last attempt made the record `makes`, if that is judged for good; tell when it was closed."""
     if signal_id is None:
-        return False
+        return []
     chain = names.chain(sender.kind, sender.id, address, signal_id)
     last = await actor.store.last(chain)
     if last is None:
-        return False
+        return []
     record = records.chain_record(last)
-    if not isinstance(record.value, Attempt) or record.value.makes != makes:
-        return False
+    if isinstance(record.value, Final):
+        return [record.at]
+    if record.value.makes != makes:
+        return []
     verdict = await chains.judge(actor, record.value)
     if not isinstance(verdict, Taken) or verdict.state == "held":
-        return False
-    return await chains.conclude(actor, chain, record.number + 1, record.value, verdict)
+        return []
+    return [await chains.conclude(actor, chain, record.number + 1, record.value, verdict)]
 
 
 async def _delete(actor: Actor, state: RunState) -> None:

@@ -44,9 +44,11 @@ class Sweep:
     damaged: int = 0
     known: dict[str, datetime] = field(default_factory=dict)
     deadlines: dict[str, datetime] = field(default_factory=dict)
+    _began: datetime | None = None
 
     async def run(self) -> None:
         """Do one whole pass."""
+        await self._begin()
         async for record in self._each(names.EARLY):
             await self._guarded(record, self._early)
         async for record in self._each(names.READY):
@@ -92,9 +94,18 @@ class Sweep:
             await self.go_on(each.run)
             await clear_ready(self.actor, each)
 
-    async def _is_old(self, record: Record) -> bool:
-        """Tell whether an index record has waited for its target for longer than any operation takes."""
-        return await self.actor.store.now() - record.stored_at > timedelta(seconds=REMOVAL_GRACE_SECONDS)
+    async def _begin(self) -> datetime:
+        self._began = await self.actor.store.now()
+        return self._began
+
+    def _was_old(self, record: Record) -> bool:
+        """Tell whether an index record had waited for its target for longer than any operation takes, at the beginning.
+
+        By a time that was read before its target: a pass that falls asleep between the two sees a target missing that
+        was stored since, by somebody who was in time.
+        """
+        assert self._began is not None
+        return self._began - record.stored_at > timedelta(seconds=REMOVAL_GRACE_SECONDS)
 
     # -- early signals ---------------------------------------------------------------------------------------
 
@@ -102,7 +113,7 @@ class Sweep:
         at = names.parse_pending(record.key)
         raw = await self.actor.store.get(at.key.pending(at.slot, at.m))
         if raw is None:
-            if await self._is_old(record):
+            if self._was_old(record):
                 await self.actor.store.delete([record.key])
             return
         entry = records.slot_record(raw)
@@ -131,14 +142,14 @@ class Sweep:
         if await self.actor.store.get(names.event(run, 1)) is not None and await self.actor.outcome(wait) is not None:
             await self.go_on(run)
             await clear_ready(self.actor, owed)
-        elif await self._is_old(record):
+        elif self._was_old(record):
             await self.actor.store.delete([record.key])
 
     async def _ready_by_log(self, record: Record, run: str) -> None:
         seq = records.ready(record).value.event
         state = await runs.load(self.actor, run)
         if state is None or state.seq < seq:
-            if await self._is_old(record):
+            if self._was_old(record):
                 # Its maker died before the event: nothing has been open since then.
                 await self.actor.store.delete([names.open_since(run, seq), record.key])
             return
@@ -147,7 +158,7 @@ class Sweep:
     # -- what time brings ------------------------------------------------------------------------------------
 
     async def _due(self) -> None:
-        now = await self.actor.store.now()
+        now = await self._begin()
         horizon = names.minute(now + timedelta(minutes=1))
         async for record in self._each(names.DUE):
             if record.key > f"{names.DUE}{horizon}{names.HIGHEST}":
@@ -183,7 +194,7 @@ class Sweep:
     async def _deadline(self, record: Record, wait: str) -> bool:
         registration = await self.actor.registration(wait)
         if registration is None:
-            return await self._is_old(record)
+            return self._was_old(record)
         standing = await settle_registered(self.actor, registration)
         if isinstance(standing, Open):
             self.deadlines[record.key] = standing.until
@@ -193,7 +204,7 @@ class Sweep:
     async def _signal(self, record: Record, at: names.PendingAt) -> bool:
         if await self.actor.store.get(at.key.pending(at.slot, at.m)) is None:
             # Its sender may be about to store it, and it must not be left without this record.
-            return await self._is_old(record)
+            return self._was_old(record)
         return await removal.expire(self.actor, at)
 
     async def _retire(self, run: str) -> None:
@@ -225,7 +236,7 @@ class Sweep:
         state = await runs.load(self.actor, run)
         if state is None or state.phase == "ended" or (state.phase == "driven" and state.instance != instance):
             await self.actor.store.delete([record.key])
-        elif state.phase != "driven" and await self._is_old(record):
+        elif state.phase != "driven" and self._was_old(record):
             # Until then whoever made it may be about to append its `resumed`; and while the log says that it drives,
             # this record is all that says that the run must be taken over.
             await self.actor.store.delete([record.key])

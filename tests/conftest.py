@@ -1,9 +1,10 @@
-"""What holds for every test: how Hypothesis explores on a busy machine."""
+"""What holds for every test: how Hypothesis explores on a busy machine, and what a run says at its end."""
 
 from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A slow moment of a shared machine is no failure. On a build server examples are the same each time, so that a red
@@ -16,3 +17,15 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("wayside")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how much of the protocol was explored; the tests may have run in several processes."""
+    found = [dict(report.user_properties) for report in terminalreporter.getreports("passed")]
+    explored = [properties for properties in found if "states explored" in properties]
+    if explored:
+        states = sum(int(str(properties["states explored"])) for properties in explored)
+        schedules = sum(int(str(properties["schedules explored"])) for properties in explored)
+        terminalreporter.write_line(
+            f"explored {len(explored)} races: {states:,} distinct states, {schedules:.1e} schedules, no violation"
+        )

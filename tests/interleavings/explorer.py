@@ -7,10 +7,10 @@ schedule. Two schedules that lead to the same state are followed from there as o
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 from tests.interleavings.aftermath import Aftermath
 from tests.interleavings.invariants import Violation, check, fault_of, stuck
@@ -70,6 +70,9 @@ class Report:
             f"{self.name:<44} {schedules:>18} schedules {self.states:>9,} states {self.ends:>7,} ends"
             f" {self.aftermaths:>6,} aftermaths, longest {self.longest}"
         )
+
+
+Explored: TypeAlias = Callable[[Report], Report]
 
 
 class ViolationFound(AssertionError):

@@ -7,6 +7,8 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
+from devices import operations
+from devices.registry import Registry
 from engine import removal, runs
 from engine.actor import Owed
 from engine.clock import derived_id
@@ -23,7 +25,7 @@ from engine.sweep import Sweep
 from engine.waits import settle
 from engine.workflows.definition import Definition, WaitTask
 from engine.workflows.validation import load_text
-from tests.interleavings.invariants import Sent, Told
+from tests.interleavings.ledger import LetPass, Sent, Told
 from tests.interleavings.machine import Asked, Hands, Program
 
 KEY = Key("door", "verdict")
@@ -267,6 +269,45 @@ def removes(run: str) -> Program:
 
     async def program(hands: Hands) -> None:
         await removal.begin(hands.actor(), run_id(run), "test")
+
+    return program
+
+
+# -- devices -----------------------------------------------------------------------------------------------------
+
+
+def adds_device() -> Program:
+    """Add the device, as an operator does."""
+
+    async def program(hands: Hands) -> None:
+        await operations.add(Registry(hands.store, hands.source), DEVICE.id, by="test", draw=lambda _: 0)
+
+    return program
+
+
+def revokes_device() -> Program:
+    """Revoke the device, through another instance than the one that it is connected to."""
+
+    async def program(hands: Hands) -> None:
+        await operations.revoke(Registry(hands.store, hands.source), DEVICE.id, by="test")
+
+    return program
+
+
+def signals_if_authorised(*signals: str, definition: Definition) -> Program:
+    """Be the device's gateway: before each signal look for changes, and let it pass only if the device still may."""
+
+    async def program(hands: Hands) -> None:
+        registry = Registry(hands.store, hands.source)
+        await registry.load()
+        for signal in signals:
+            since = await hands.store.now()
+            await registry.refresh()
+            device = registry.device(DEVICE.id)
+            if device is None or not device.secrets:
+                return
+            hands.said.append(LetPass(DEVICE.id, since))
+            await sends(signal, definition, drives=False)(hands)
 
     return program
 

@@ -9,15 +9,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from devices.registry import Registry
 from engine import chains, executor, names, records, removal, runs, signals, waits
 from engine.actor import Actor
 from engine.decisions import settlement as rules
+from engine.limits import REMOVAL_GRACE_SECONDS
 from engine.names import Key, PendingAt
 from engine.records import Cancelled, Claim, Opening, Pending, Release, Stored, Suspended
 from engine.results import Receipt, Taken
 from engine.store.base import Record
-from tests.interleavings import scenarios
+from engine.sweep import Sweep
 from tests.interleavings.explorer import Explorer, Scenario, ViolationFound
+from tests.interleavings.scenarios import arrivals, drivers, removals, repeats, revocation
 
 Patch = pytest.MonkeyPatch
 Mutation = Callable[[Patch], None]
@@ -299,29 +302,62 @@ def m6(patch: Patch) -> None:
     patch.setattr(waits, "_decide", quiet)
 
 
+def m7(patch: Patch) -> None:
+    """The sweep judges an index record's age by a time that it reads after the record's target."""
+
+    async def old(sweep: Sweep, record: Record) -> bool:
+        return await sweep.actor.store.now() - record.stored_at > timedelta(seconds=REMOVAL_GRACE_SECONDS)
+
+    async def signal(sweep: Sweep, record: Record, at: PendingAt) -> bool:
+        if await sweep.actor.store.get(at.key.pending(at.slot, at.m)) is None:
+            return await old(sweep, record)
+        return await removal.expire(sweep.actor, at)
+
+    patch.setattr(Sweep, "_signal", signal)
+
+
+def m8(patch: Patch) -> None:
+    """A revision is announced after it is stored: whoever dies in between has revoked nothing."""
+
+    async def nothing(registry: Registry, kind: Any, name: str, rev: int) -> None:
+        """Announce nothing yet."""
+
+    announce, revise_first = Registry._announce, Registry._revise
+
+    async def revise(registry: Registry, kind: Any, name: str, *more: Any) -> Any:
+        entry = await revise_first(registry, kind, name, *more)
+        await announce(registry, kind, name, entry.rev)
+        return entry
+
+    patch.setattr(Registry, "_announce", nothing)
+    patch.setattr(Registry, "_revise", revise)
+
+
 CAUGHT: dict[str, tuple[Mutation, Callable[..., Scenario], set[str]]] = {
-    "V1": (v1, scenarios.signal_and_brief_wait, {"I5"}),
-    "V2": (v2, lambda: scenarios.removal_and_next_wait(kills=0), {"I3"}),
-    "V3": (v3, scenarios.slow_attempt_and_repeat, {"I4"}),
-    "V4": (v4, scenarios.dead_attempt_after_removal, {"I3"}),
-    "V5": (v5, scenarios.removal_and_late_answer, {"I3", "I4"}),
-    "V6": (v6, scenarios.two_signals, {"I3"}),
-    "V7": (v7, lambda: scenarios.signal_and_aged_wait(moments=(0.0, 10.5)), {"I3", "I5"}),
-    "V8 not read again": (v8_not_read_again, scenarios.signal_and_suspension, {"I6"}),
-    "V8 ready after": (v8_ready_after, scenarios.signal_and_suspension, {"I6"}),
-    "V9": (v9, scenarios.repeat_while_waits_follow, {"I4"}),
-    "V10": (v10, scenarios.takeover, {"I1", "I3", "I6"}),
-    "V11": (v11, scenarios.held_and_signal, {"I1"}),
-    "V12 driving": (v12_driving, scenarios.two_of_one_instance, {"I6"}),
-    "V12 ready": (v12_ready, scenarios.two_retries, {"I6"}),
-    "V13 voided": (v13_voided, scenarios.expiry_and_wait, {"I3"}),
-    "V13 told": (v13_told, scenarios.expiry_and_repeat, {"I3"}),
-    "first takes the newest": (m1, scenarios.latest_held_then_first, {"I3"}),
-    "no second look at the claims": (m2, scenarios.two_signals_and_wait, {"I3"}),
-    "no ready before the end": (m3, scenarios.two_instances, {"I6"}),
-    "no look at the own outcome": (m4, scenarios.held_and_signal, {"I2", "I3"}),
-    "stored and taken for failed": (m5, scenarios.repeat_while_waits_follow, {"I4"}),
-    "no ready of the own driver": (m6, scenarios.takeover_and_signal, {"I6"}),
+    "V1": (v1, arrivals.signal_and_brief_wait, {"I5"}),
+    "V2": (v2, lambda: removals.removal_and_next_wait(kills=0), {"I3"}),
+    "V3": (v3, repeats.slow_attempt_and_repeat, {"I4"}),
+    "V4": (v4, removals.dead_attempt_after_removal, {"I3"}),
+    "V5": (v5, removals.removal_and_late_answer, {"I3", "I4"}),
+    "V6": (v6, arrivals.two_signals, {"I3"}),
+    "V7": (v7, lambda: arrivals.signal_and_aged_wait(moments=(0.0, 10.5)), {"I3", "I5"}),
+    "V8 not read again": (v8_not_read_again, arrivals.signal_and_suspension, {"I6"}),
+    "V8 ready after": (v8_ready_after, arrivals.signal_and_suspension, {"I6"}),
+    "V9": (v9, repeats.repeat_while_waits_follow, {"I4"}),
+    "V10": (v10, drivers.takeover, {"I1", "I3", "I6"}),
+    "V11": (v11, drivers.held_and_signal, {"I1"}),
+    "V12 driving": (v12_driving, drivers.two_of_one_instance, {"I6"}),
+    "V12 ready": (v12_ready, drivers.two_retries, {"I6"}),
+    "V13 voided": (v13_voided, removals.expiry_and_wait, {"I3"}),
+    "V13 told": (v13_told, removals.expiry_and_repeat, {"I3"}),
+    "first takes the newest": (m1, drivers.latest_held_then_first, {"I3"}),
+    "no second look at the claims": (m2, arrivals.two_signals_and_wait, {"I3"}),
+    "no ready before the end": (m3, drivers.two_instances, {"I6"}),
+    "no look at the own outcome": (m4, drivers.held_and_signal, {"I2", "I3"}),
+    "stored and taken for failed": (m5, repeats.repeat_while_waits_follow, {"I4"}),
+    "no ready of the own driver": (m6, drivers.takeover_and_signal, {"I6"}),
+    "announced after it is stored": (m8, revocation.revocation_and_signal, {"R"}),
+    "the target before the time": (m7, removals.signal_and_sleepy_sweep, {"I6"}),
 }
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from tests.interleavings.explorer import Explorer, Scenario
-from tests.interleavings.scenarios import CROWDS
+from tests.interleavings.explorer import Explored, Explorer
+from tests.interleavings.scenarios import CROWDS, Build
 
 WALKS = 40
 
 
 @pytest.mark.parametrize("build", CROWDS.values(), ids=CROWDS)
-def test_schedules_drawn_from_seeds_keep_every_invariant(build: Callable[..., Scenario]) -> None:
+def test_schedules_drawn_from_seeds_keep_every_invariant(build: Build, explored: Explored) -> None:
     explorer = Explorer(build())
     for seed in range(WALKS):
         explorer.walk(seed, kill=0.01, lose=0.02, clock=0.01)
-    print(explorer.report.line())
-    assert explorer.report.schedules == WALKS
-    assert explorer.report.states > 1_000
+    report = explored(explorer.report)
+    assert report.schedules == WALKS
+    assert report.states > 1_000

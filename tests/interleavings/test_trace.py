@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.interleavings.explorer import Explorer, shorthand
-from tests.interleavings.invariants import Told
-from tests.interleavings.scenarios import TRACES, signal_and_wait
+from tests.interleavings.ledger import Told
+from tests.interleavings.scenarios import TRACES
+from tests.interleavings.scenarios.arrivals import signal_and_wait
 from tests.interleavings.trace import schedule_of, trace
 
 

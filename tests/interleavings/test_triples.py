@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from tests.interleavings.explorer import Explorer, Scenario
-from tests.interleavings.scenarios import TRIPLES
+from tests.interleavings.explorer import Explored, Explorer
+from tests.interleavings.scenarios import TRIPLES, Build
 
 
 @pytest.mark.parametrize("build", TRIPLES.values(), ids=TRIPLES)
-def test_schedules_of_three_keep_every_invariant(build: Callable[..., Scenario]) -> None:
-    report = Explorer(build(), preemptions=3).explore()
-    print(report.line())
+def test_schedules_of_three_keep_every_invariant(build: Build, explored: Explored) -> None:
+    report = explored(Explorer(build(), preemptions=3).explore())
     assert report.states > 1_000

@@ -10,7 +10,7 @@ import msgspec
 
 from engine.store.base import Record
 from tests.interleavings.explorer import Action, Explorer, Scenario, Taken
-from tests.interleavings.invariants import Told
+from tests.interleavings.ledger import Told
 from tests.interleavings.machine import Answer, Request
 
 
@@ -124,13 +124,25 @@ def schedule_of(scenario: Scenario, text: str) -> list[Action]:
     return found
 
 
+def shown(race: str) -> str:
+    """Write a race's schedule as the protocol's page shows it."""
+    from tests.interleavings.scenarios import TRACES
+
+    build, text = TRACES[race]
+    scenario = build()
+    about = (build.__doc__ or "").strip()
+    return f"#### Race {race}: {about}\n\nSchedule: `{text}`\n\n{trace(scenario, schedule_of(scenario, text))}\n"
+
+
 def main() -> None:
     """Print the traces that are asked for, or all."""
     from tests.interleavings.scenarios import TRACES
 
-    for race, (build, _text) in TRACES.items():
-        if len(sys.argv) == 1 or race in sys.argv[1:]:
-            build()
+    unknown = [race for race in sys.argv[1:] if race not in TRACES]
+    if unknown:
+        sys.exit(f"there is no race {unknown[0]}; there are {', '.join(TRACES)}")
+    for race in sys.argv[1:] or TRACES:
+        print(shown(race))
 
 
 if __name__ == "__main__":
