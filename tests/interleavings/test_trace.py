@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.interleavings.explorer import Explorer, shorthand
 from tests.interleavings.ledger import Told
 from tests.interleavings.scenarios import TRACES
 from tests.interleavings.scenarios.arrivals import signal_and_wait
-from tests.interleavings.trace import schedule_of, trace
+from tests.interleavings.trace import schedule_of, shown, trace
 
 
 def test_a_trace_shows_each_operation_its_result_and_what_the_sender_is_told() -> None:
@@ -28,3 +30,9 @@ def test_the_schedule_of_each_race_runs_to_the_end_of_all(race: str) -> None:
     *_, last = Explorer(scenario).replay(schedule_of(scenario, text))
     assert all(node.ended for node in last.state.nodes)
     assert all(isinstance(each.answer, object) for each in scenario.said_in(last.state) if isinstance(each, Told))
+
+
+@pytest.mark.parametrize("race", TRACES)
+def test_the_page_of_the_protocol_shows_what_the_command_prints(race: str) -> None:
+    page = Path("engine/PROTOCOL.md").read_text()
+    assert shown(race).strip() in page, f"python -m tests.interleavings.trace {race} prints something else"

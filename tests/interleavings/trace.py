@@ -39,6 +39,8 @@ def _value(data: bytes) -> str:
     shown = [str(value[name]) for name in ("why", "status", "state") if value.get(name)]
     if isinstance(value.get("payload"), dict):
         shown.append(f"signal {value['payload'].get('n', '')}")
+    if kind == "device" and not value.get("secrets"):
+        shown = ["revoked"]
     if "takes" in value:
         shown.append(f"takes slot {value['takes']}")
     return f"{kind} ({', '.join(shown)})" if shown else kind

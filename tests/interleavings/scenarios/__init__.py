@@ -95,6 +95,7 @@ TRACES: dict[str, tuple[Build, str]] = {
     "4": (arrivals.two_waits, "V*8 W*8 V W"),
     "5": (arrivals.signal_and_suspension, "W*18 S*6 W*2 S W"),
     "6": (repeats.same_signal_twice_waiting, "A*9 B A"),
+    "7": (revocation.revocation_and_signal, "G*5 X*3 G*10 X clock G"),
     "8": (drivers.two_instances, "A*3 B*3 A B"),
     "9": (drivers.takeover_and_signal, "W*7 S*1 W*3 T*15 S*6 W S"),
     "10": (drivers.cancel_and_opening, "W*6 C W"),
