@@ -20,8 +20,9 @@ from devices.exports.access import (
 from devices.model import Device
 
 SETTINGS = """\
-# Part of emqx.conf (EMQX 5). Import the users once, and again after a change: `emqx ctl` or the dashboard,
-# Access Control, Authentication, Users, Import; they are hashed already.
+# Part of emqx.conf (EMQX 5); the two other files go beside it. EMQX reads the users as it makes the authenticator, and
+# changes none that it has. After a change: the dashboard, Access Control, Authentication, Users, Import; they are
+# hashed already, and who is gone from the file has to be deleted there. Where EMQX asks the gateway, nothing.
 mqtt.use_username_as_clientid = true
 mqtt.max_packet_size = 64KB
 authentication = [
@@ -30,14 +31,14 @@ authentication = [
     backend = built_in_database
     user_id_type = username
     password_hash_algorithm { name = sha256, salt_position = disable }
-    bootstrap_file = "etc/wayside-users.csv"
+    bootstrap_file = "${EMQX_ETC_DIR}/wayside-users.csv"
     bootstrap_type = hash
   }
 ]
 authorization {
   no_match = deny
   deny_action = ignore
-  sources = [ { type = file, enable = true, path = "etc/wayside-acl.conf" } ]
+  sources = [ { type = file, enable = true, path = "${EMQX_ETC_DIR}/wayside-acl.conf" } ]
 }
 """
 

@@ -19,6 +19,7 @@ from devices.exports.access import (
 )
 from devices.model import Device
 
+DIRECTORY = "/etc/mosquitto/wayside"
 SETTINGS = """\
 # Read by mosquitto.conf: include_dir, or copy the lines. Paths are those that the broker sees.
 allow_anonymous false
@@ -38,8 +39,11 @@ max_inflight_messages 256
 """
 
 
-def export(devices: Sequence[Device], bridge: BridgeUser, *, directory: str = "/etc/mosquitto/wayside") -> Export:
-    """Write the files. After a change of them Mosquitto takes SIGHUP, which drops the users that are gone."""
+def export(devices: Sequence[Device], bridge: BridgeUser, *, directory: str = DIRECTORY) -> Export:
+    """Write the files, which name each other in `directory`, a whole path.
+
+    After a change of them Mosquitto takes SIGHUP, which drops the users that are gone.
+    """
     known = [(device, secret.verifiers.get("mosquitto")) for device in let_in(devices) if (secret := newest(device))]
     lacking = [device.name for device, verifier in known if verifier is None]
     there = [device for device, verifier in known if verifier is not None]

@@ -38,7 +38,7 @@ def doctor(
     Settings, data directory, disk, certificates, ports, clock, store, workflows, devices, operators, waits, the bridge,
     and instances that were killed. With --server, what can be seen of a remote gateway.
     """
-    finish(_broker(url, export, to, reload) if broker else _doctor())
+    finish(_broker(url, export, to and to.resolve(), reload) if broker else _doctor())
 
 
 async def _broker(url: str, kind: str | None, to: Path | None, reload: str | None) -> int:

@@ -14,7 +14,7 @@ import typer
 
 from engine.errors import WaysideError
 from gateway.cli import output
-from gateway.cli.client import connect
+from gateway.cli.client import Client, connect
 from gateway.cli.invocation import current
 from gateway.cli.main import finish
 
@@ -33,6 +33,7 @@ def export(
     if watch and to is None:
         raise typer.BadParameter("--watch needs --to DIR")
     if to is not None:
+        to = to.resolve()
         to.mkdir(parents=True, exist_ok=True)
     finish(_export(broker, to, watch=watch, reload=reload))
 
@@ -40,14 +41,14 @@ def export(
 async def _export(broker: str, to: Path | None, *, watch: bool, reload: str | None) -> None:
     if to is None:
         async with connect() as client:
-            document = await client.get(f"/exports/{broker}")
+            document = await asked(client, broker, to)
         _warn(document, [])
         _print(document)
     elif watch:
         await _follow(broker, Target(to, reload))
     else:
         async with connect() as client:
-            document = await client.get(f"/exports/{broker}")
+            document = await asked(client, broker, to)
         _warn(document, [])
         await Target(to, reload).write(document)
 
@@ -63,7 +64,7 @@ async def _follow(broker: str, target: Target) -> None:
         try:
             async with connect() as client:
                 while True:
-                    document = await client.get(f"/exports/{broker}")
+                    document = await asked(client, broker, target.to)
                     _warn(document, said)
                     said = document["warnings"]
                     begun = True
@@ -79,6 +80,11 @@ async def _follow(broker: str, target: Target) -> None:
                 trouble = fault.message
                 output.note(f"warning: {trouble}; trying again")
             await asyncio.sleep(WATCH_SECONDS)
+
+
+async def asked(client: Client, broker: str, to: Path | None) -> dict[str, Any]:
+    """Ask for an export to a whole path, by which its files name each other."""
+    return await client.get(f"/exports/{broker}", directory=to)
 
 
 def _warn(document: Mapping[str, Any], said: Sequence[str]) -> None:

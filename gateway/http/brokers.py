@@ -11,10 +11,10 @@ import hmac
 import json
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import parse_qsl
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from devices.credentials import digest
 from devices.exports import emqx, mosquitto, nats
@@ -39,22 +39,30 @@ _READ, _WRITE, _READ_WRITE, _SUBSCRIBE = "1", "2", "3", "4"
 
 
 @router.get("/exports/{broker}", response_model=BrokerExport, responses=documented(401, 403, 422, 429, 503))
-async def export_devices(broker: BrokerKind, parts: Parts, who: Who) -> dict[str, Any]:
-    """Write users and access rules for a broker. Some files hold verifiers of tokens: an admin's to read."""
+async def export_devices(
+    broker: BrokerKind,
+    parts: Parts,
+    who: Who,
+    directory: Annotated[str, Query(pattern=r"^/[^\x00-\x1f\x7f]*$", max_length=1024)] = mosquitto.DIRECTORY,
+) -> dict[str, Any]:
+    """Write users and access rules for a broker. Some files hold verifiers of tokens: an admin's to read.
+
+    `directory` is where Mosquitto finds the files, as a whole path.
+    """
     who.must_be_operator("admin")
     await parts.registry.refresh()
-    made = export(parts, broker)
+    made = export(parts, broker, directory)
     files = [{"name": it.name, "text": it.text, "secret": it.secret} for it in made.files]
     return {"broker": broker, "files": files, "warnings": list(made.warnings)}
 
 
-def export(parts: Services, broker: BrokerKind) -> Export:
+def export(parts: Services, broker: BrokerKind, directory: str) -> Export:
     """Write a broker's files from the registry as it is known here."""
     user = bridge_user(parts, broker)
     devices = [device for device in parts.registry.devices() if device.name != user.name]
     match broker:
         case "mosquitto":
-            return mosquitto.export(devices, user)
+            return mosquitto.export(devices, user, directory=directory)
         case "emqx":
             return emqx.export(devices, user)
         case "nats":

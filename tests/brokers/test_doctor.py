@@ -108,7 +108,7 @@ class Site:
         """Write the export, and keep its settings, but for those that the tests' own configuration has too."""
         data, environment = self.bridged.gateway.data, dict[str, Any](self.bridged.settings)
         await wayside("device", "export", "mosquitto", "--to", str(self.directory), "--data", str(data), **environment)
-        text = (self.directory / "wayside.conf").read_text().replace("/etc/mosquitto/wayside", str(self.directory))
+        text = (self.directory / "wayside.conf").read_text()
         doubles = {"persistence true", "max_queued_messages 100000"}
         self.settings = "\n".join(line for line in text.splitlines() if line not in doubles)
 

@@ -143,3 +143,8 @@ async def test_the_export_is_an_admins_alone_and_no_verifier_is_anywhere_else(as
         assert "digest" not in listed.text
         assert "verifier" not in listed.text
         assert (await admin.get("/api/v1/exports/other")).status_code == 422
+        shown = await admin.get("/api/v1/exports/mosquitto", params={"directory": "/srv/a broker"})
+        assert "\nacl_file /srv/a broker/wayside.acl\n" in shown.json()["files"][2]["text"]
+        for directory in ("here", "/a\nallow_anonymous true", "/a\0"):
+            answer = await admin.get("/api/v1/exports/mosquitto", params={"directory": directory})
+            assert answer.status_code == 422
