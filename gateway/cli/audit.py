@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from engine.errors import BadInput
+from engine.names import is_record_id
 from gateway.cli import output
 from gateway.cli.client import FOLLOW_SECONDS, Client, connect
 from gateway.cli.invocation import current
@@ -49,6 +50,9 @@ def audit(
         "run": run,
         "action": action,
     }
+    for name, value in (("--receipt", receipt), ("--run", run)):
+        if value is not None and not is_record_id(value):
+            raise BadInput(f"{name} takes 26 characters of a-z and 0-9", hint="`wayside audit` shows them")
     if since is not None:
         from gateway.settings import parse_duration
 

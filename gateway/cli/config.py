@@ -9,7 +9,6 @@ from typing import Any, Final
 import msgspec
 import typer
 
-from engine.errors import BadInput
 from gateway.cli import output
 from gateway.cli.invocation import current
 from gateway.config import SECRETS, load
@@ -31,8 +30,6 @@ def _settings() -> None:
 @app.command()
 def show() -> None:
     """Show every setting that `serve` would have here, and where each comes from. Exit status 2 if one is wrong."""
-    if current().server:
-        raise BadInput("settings are shown where the gateway runs", hint="leave --server out")
     loaded = load({"data": current().data}, config=current().config)
     for warning in loaded.warnings:
         output.note(f"warning: {warning}")

@@ -138,14 +138,18 @@ def _text(path: Path) -> str | None:
 
 
 def _replace(path: Path, text: str, *, mode: int) -> None:
-    """Replace a file in one step, with its owner and group as they were, so that the broker can still read it."""
+    """Replace a file in one step, so that the broker can still read it, which may run as somebody else.
+
+    Written by root, a file keeps its owner and group; a new one has those of its directory.
+    """
     unfinished = path.with_name(f".{path.name}.new")
     unfinished.unlink(missing_ok=True)
     with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as stream:
-        if path.exists() and os.geteuid() == 0:
-            before = path.stat()
+        if os.geteuid() == 0:
+            known = path.exists()
+            before = (path if known else path.parent).stat()
             os.fchown(stream.fileno(), before.st_uid, before.st_gid)
-            os.fchmod(stream.fileno(), before.st_mode & 0o777)
+            os.fchmod(stream.fileno(), before.st_mode & 0o777 if known else mode)
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Coroutine, Sequence
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from engine.errors import BadInput, WaysideError
 from gateway.cli import invocation, output
@@ -34,7 +34,32 @@ def run() -> NoReturn:
     _leave(0)
 
 
+# What these do happens where they are typed.
+_HERE: Final = {
+    "serve": "a gateway serves from the machine that it is started on",
+    "demo": "it starts a gateway of its own",
+    "config": "settings are shown where the gateway runs",
+    "map": "maps are tried where wayside.toml is",
+    "store": "a store is named by its URL, from any machine that reaches it",
+    "tls": "certificates are made where the gateway's data directory is",
+    "simulate": "devices speak MQTT: name that door with --host and --port",
+}
+
+
+def _refuse_remote(arguments: Sequence[str]) -> None:
+    """Raise `BadInput` if a command that cannot act on a remote gateway is told to."""
+    name = next((argument for argument in arguments if not argument.startswith("-")), "")
+    words = {argument.partition("=")[0] for argument in arguments}
+    if not invocation.current().server or name not in _HERE or words & {"-h", "--help", "--host"}:
+        return
+    raise BadInput(
+        f"`wayside {name}` does not work with --server: {_HERE[name]}",
+        hint="leave --server out, and unset WAYSIDE_SERVER",
+    )
+
+
 def _call(arguments: Sequence[str]) -> None:
+    _refuse_remote(arguments)
     if arguments[:1] == ("serve",):
         # Not by way of typer: importing that, and what it imports, takes a third of the time to a ready gateway.
         from gateway.cli import serve

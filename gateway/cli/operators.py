@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from engine.errors import WaysideError
+from engine.errors import Conflict, WaysideError
 from gateway.cli import output
 from gateway.cli.client import connect
 from gateway.cli.invocation import current
@@ -104,7 +104,7 @@ async def _change(path: str, done: str) -> None:
 def login() -> None:
     """Print a link that lets you into the page: good for ten minutes, once. Only on a terminal."""
     if not output.on_terminal():
-        raise WaysideError(
+        raise Conflict(
             "the link lets whoever has it in, so it is printed on a terminal only",
             hint="run `wayside login` by hand, with its output on the screen",
         )

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from engine.errors import BadInput
+from engine.names import is_record_id
 from gateway.cli import output
 from gateway.cli.client import connect
 from gateway.cli.following import follow_run, in_words, say_how_it_stands
@@ -15,6 +16,16 @@ from gateway.cli.invocation import current
 from gateway.cli.main import finish
 
 app = typer.Typer(no_args_is_help=True, help="Look at runs, and cancel, retry or remove them.")
+
+
+def _id(run: str) -> str:
+    """Refuse what cannot be a run's id before a gateway is asked for it."""
+    if not is_record_id(run):
+        raise BadInput("this is no run's id: 26 characters of a-z and 0-9", hint="`wayside run list` shows the runs")
+    return run
+
+
+Run = Annotated[str, typer.Argument(callback=_id)]
 
 
 def register(parent: typer.Typer) -> None:
@@ -58,7 +69,7 @@ async def _list(workflow: str | None, status: str | None, limit: int) -> None:
 
 @app.command()
 def show(
-    run: str,
+    run: Run,
     events: Annotated[bool, typer.Option("--events", help="also the run's log")] = False,
 ) -> None:
     """Show a run's jobs and steps with their outputs and errors."""
@@ -95,6 +106,8 @@ def _outcome(step: Mapping[str, Any]) -> str:
         return f"{error['code']}: {error['message']}"
     if step.get("wait") and step["status"] == "suspended":
         return f"waits as {step['wait']}"
+    if step["status"] == "skipped":
+        return "its guard is true" if step.get("guarded") else "what it depends on ended otherwise"
     outputs = step.get("outputs")
     if isinstance(outputs, Mapping) and outputs.get("receipt"):
         return f"receipt {outputs['receipt']}"
@@ -102,7 +115,7 @@ def _outcome(step: Mapping[str, Any]) -> str:
 
 
 @app.command()
-def follow(run: str) -> None:
+def follow(run: Run) -> None:
     """Show what happens in a run until it ends; exit status 0 if it succeeded."""
     finish(_follow(run))
 
@@ -113,14 +126,14 @@ async def _follow(run: str) -> int:
 
 
 @app.command()
-def cancel(run: str) -> None:
+def cancel(run: Run) -> None:
     """Stop a run; its open waits are closed."""
     finish(_act(run, "cancel", f"run {run} is cancelled"))
 
 
 @app.command()
 def retry(
-    run: str,
+    run: Run,
     step: Annotated[str | None, typer.Option("--from", metavar="STEP", help="this step and what depends on it")] = None,
 ) -> None:
     """Run the failed steps of a run again."""
@@ -128,7 +141,7 @@ def retry(
 
 
 @app.command()
-def resume(run: str) -> None:
+def resume(run: Run) -> None:
     """Look at one run at once, as the sweep does for all from time to time."""
     finish(_act(run, "resume", f"run {run} was looked at", drives=True))
 
@@ -142,7 +155,7 @@ async def _act(run: str, verb: str, done: str, body: dict[str, Any] | None = Non
 
 
 @app.command()
-def delete(run: str) -> None:
+def delete(run: Run) -> None:
     """Remove a run that has ended, with its waits, outcomes and signals; complete after the removal grace."""
     finish(_delete(run))
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from engine.errors import BadInput
+from engine.names import is_record_id, is_signal_id
 from gateway.cli import output
 from gateway.cli.client import connect
 from gateway.cli.following import say_how_it_stands
@@ -34,6 +35,12 @@ def signal(
     """Send a signal as an operator: to a key of a workflow, or to one wait. Prints the receipt."""
     if len(arguments) != (1 if wait else 3):
         raise BadInput("a signal goes to a workflow's key or to a wait", hint=_USAGE)
+    if wait and not is_record_id(wait):
+        raise BadInput(
+            "--wait takes a wait's id: 26 characters of a-z and 0-9", hint="`wayside waits` shows what is open"
+        )
+    if signal_id and not is_signal_id(signal_id):
+        raise BadInput("--id takes 1 to 64 characters of A-Z, a-z, 0-9, _ and -")
     path = f"/waits/{wait}/signal" if wait else f"/signals/{arguments[0]}/{arguments[1]}"
     text = sys.stdin.buffer.read(1 << 20) if arguments[-1] == "-" else arguments[-1].encode("utf-8", "surrogateescape")
     finish(_signal(path, text, {"Idempotency-Key": signal_id} if signal_id else {}))

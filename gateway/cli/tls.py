@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from engine.clock import rfc3339
-from engine.errors import BadInput
 from gateway import certificates
 from gateway.cli import output
 from gateway.cli.client import settings_of
@@ -106,8 +105,6 @@ def show() -> None:
 
 def _directory(*, create: bool = False) -> Path:
     invocation = current()
-    if invocation.server:
-        raise BadInput("certificates are made where the gateway's data directory is", hint="leave --server out")
     data: Path = settings_of(invocation).data
     if create:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -113,8 +113,11 @@ class StepError(_Answer):
 
 
 class StepView(_Answer):
+    """`guarded`: it was skipped because its guard is true, not because of what it depends on."""
+
     name: str
     status: StepStatus
+    guarded: bool
     attempt: int
     outputs: Any | None
     error: StepError | None

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from engine.errors import BadInput, Conflict, FormatTooNew, NotFound, StoreUnavailable, WaysideError
-from engine.limits import MAX_PAYLOAD_BYTES
+from engine.limits import MAX_PAYLOAD_BYTES, NAME_PATTERN, SIGNAL_ID_PATTERN
 from gateway.logs import get_logger
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -32,6 +32,12 @@ _NAMES: Final[Mapping[int, str]] = {
     422: "bad_input",
     429: "rate_limited",
     503: "store_unavailable",
+}
+# The forms that names and ids have, in words.
+_FORMS: Final[Mapping[str, str]] = {
+    NAME_PATTERN: "a name is a-z, 0-9, _ and -, begins with a letter or digit and has at most 64 characters",
+    SIGNAL_ID_PATTERN: "a signal id is 1 to 64 characters of A-Z, a-z, 0-9, _ and -",
+    "[a-z0-9]{26}": "an id is 26 characters of a-z and 0-9",
 }
 
 
@@ -153,7 +159,7 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def malformed(_: Request, fault: RequestValidationError) -> Response:
         # Without the input, and without the context, which may hold it.
-        wrong = [{"pointer": _pointer(e["loc"]), "message": str(e["msg"])} for e in fault.errors()]
+        wrong = [{"pointer": _pointer(e["loc"]), "message": _in_words(e)} for e in fault.errors()]
         return answer(422, document(422, "bad_input", "the request is malformed", problems=wrong))
 
     @app.exception_handler(WaysideError)
@@ -171,6 +177,13 @@ def _methods(app: FastAPI, path: str) -> set[str]:
         if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path):
             found |= {method.upper() for method in operations}
     return found
+
+
+def _in_words(error: Mapping[str, Any]) -> str:
+    """Say what is wrong; a form is described, where the library would print its regular expression."""
+    if error["type"] != "string_pattern_mismatch":
+        return str(error["msg"])
+    return _FORMS.get(error["ctx"]["pattern"].strip("^$"), "this has not the form that the API's description gives")
 
 
 def _pointer(location: Sequence[int | str]) -> str:

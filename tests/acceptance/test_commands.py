@@ -23,6 +23,18 @@ jobs:
       - name: nap
         task: { type: shell, run: [sleep, "30"] }
 """
+SKIPS = """\
+name: skips
+jobs:
+  - name: main
+    steps:
+      - name: done
+        guard: ${{ true }}
+        task: { type: shell, run: ["true"] }
+      - name: sorry
+        dependsOn: [{ step: done, condition: { type: failed } }]
+        task: { type: shell, run: ["true"] }
+"""
 
 
 async def run(data: Path, *arguments: str, status: int | None = 0) -> Any:
@@ -139,6 +151,18 @@ async def test_a_run_is_cancelled_retried_and_removed_by_its_commands(gateway: S
     assert (await gateway.json("run", "gc", "--older-than", "30d")) == {"runs": []}
 
 
+async def test_a_run_says_why_a_step_was_skipped(data: Path) -> None:
+    (data / "workflows" / "skips.yaml").write_text(SKIPS)
+    started = (await run(data, "workflow", "run", "skips", "--json")).json["run"]
+    steps = (await run(data, "run", "show", started, "--json")).json["jobs"][0]["steps"]
+    assert [(step["status"], step["guarded"]) for step in steps] == [("skipped", True), ("skipped", False)]
+    shown = (await run(data, "run", "show", started)).out
+    assert [line.split("\t")[-1] for line in shown.splitlines()[-2:]] == [
+        "its guard is true",
+        "what it depends on ended otherwise",
+    ]
+
+
 async def test_a_wait_is_signalled_by_its_id_and_a_repeat_counts_once(gateway: Serving) -> None:
     await gateway.run("workflow", "run", "front-door")
     async with asyncio.timeout(30):
@@ -175,7 +199,13 @@ async def test_a_refusal_exits_one_and_says_why_on_standard_error(gateway: Servi
         ("workflow", "run", "front-door", "--input", "camera"),
         ("signal", "front-door"),
         ("signal", "front-door", "key", "{}", "{}"),
+        ("signal", "--wait", "that one", "{}"),
+        ("signal", "front-door", "kitchen-verdict", "{}", "--id", "a b"),
+        ("run", "show", "../waits"),
+        ("run", "cancel", "latest"),
         ("audit", "--since", "yesterday"),
+        ("audit", "--receipt", "that one"),
+        ("audit", "--run", "../waits"),
         ("run", "list", "--data"),
         ("run", "list", "--server", "http://127.0.0.1:1"),
     ],

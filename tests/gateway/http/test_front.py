@@ -172,3 +172,11 @@ async def test_the_description_names_every_route_with_its_errors(door: Door) -> 
             if status.startswith("4"):
                 assert list(answer["content"]) == ["application/problem+json"], (operation["operationId"], status)
     assert len({operation["operationId"] for operation in operations}) == len(operations)
+
+
+async def test_a_form_that_is_not_kept_is_described_in_words(door: Door) -> None:
+    async with door.admin() as admin:
+        name = (await admin.get("/api/v1/devices/A%20b")).json()
+        receipt = (await admin.get("/api/v1/audit", params={"receipt": "A b"})).json()
+    assert name["problems"][0]["message"].startswith("a name is a-z, 0-9, _ and -")
+    assert receipt["problems"] == [{"pointer": "/receipt", "message": "an id is 26 characters of a-z and 0-9"}]
