@@ -108,8 +108,18 @@ async def _show(name: str) -> None:
     output.line(f"changed {output.when(document['changed'])}, {document['connections']} connection(s) here")
     output.line("grants: " + (", ".join(document["grants"]) or "none"))
     for number, secret in enumerate(document["secrets"], start=1):
-        used = f", first used {output.when(secret['first_used'])}" if secret["first_used"] else ""
-        output.line(f"token {number}: since {output.when(secret['made'])}{used}")
+        output.line(f"token {number}: since {output.when(secret['made'])}{_use(secret, number, document['tokens'])}")
+
+
+def _use(secret: dict[str, Any], number: int, tokens: int) -> str:
+    """Say whether a token is in use, as far as it is known: uses are noted while there are two."""
+    if secret["used_since"]:
+        return f", used since the newer was made (first {output.when(secret['used_since'])})"
+    if secret["first_used"]:
+        return f", first used {output.when(secret['first_used'])}"
+    if tokens < 2:
+        return ""
+    return ", not used since the newer was made" if number == 1 else ", not used yet"
 
 
 @app.command()

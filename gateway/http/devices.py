@@ -10,10 +10,12 @@ from devices import operations
 from devices.model import Device
 from engine.clock import rfc3339
 from engine.errors import NotFound
+from engine.views import when
 from gateway.http.access import Parts, Who
 from gateway.http.models import AddDevice, DeviceDetail, DeviceList, DeviceView, GrantText, IssuedToken, Name
 from gateway.http.problems import documented
 from gateway.services import Services
+from gateway.tokens import token_uses
 
 router: Final = APIRouter(prefix="/devices", tags=["devices"])
 Which = Annotated[Name, Path(description="the device's name")]
@@ -44,10 +46,10 @@ async def show_device(device: Which, parts: Parts, who: Who) -> dict[str, Any]:
     found = parts.registry.device(device)
     if found is None or found.state == "deleted":
         raise NotFound(f"there is no device {device}", hint="`wayside device list` names them")
-    secrets = []
-    for secret in found.secrets:
-        made, used = await parts.registry.secret_times(found, secret)
-        secrets.append({"made": made and rfc3339(made), "first_used": used and rfc3339(used)})
+    secrets = [
+        {"made": when(it.made), "first_used": when(it.first_used), "used_since": when(it.used_since)}
+        for it in await token_uses(parts.registry, found)
+    ]
     return _view(parts, found) | {"secrets": secrets}
 
 

@@ -239,8 +239,11 @@ class DeviceView(_Answer):
 
 
 class SecretView(_Answer):
+    """A use is noted while there are two tokens; `used_since`: of the older one, first since the rotation began."""
+
     made: str | None
     first_used: str | None
+    used_since: str | None
 
 
 class DeviceDetail(DeviceView):

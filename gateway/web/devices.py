@@ -12,6 +12,7 @@ from devices.model import Device, Rate
 from engine.errors import NotFound
 from gateway.limits import Counted, Rates
 from gateway.pasting import how_to_connect
+from gateway.tokens import token_uses
 from gateway.web.overview import device_row
 from gateway.web.page import Visit, get, post
 from gateway.web.render import moment, span
@@ -35,10 +36,18 @@ async def device(visit: Visit) -> Response:
     visit.must("read")
     await visit.parts.registry.refresh()
     found = _found(visit)
-    secrets = []
-    for secret in found.secrets:
-        made, used = await visit.parts.registry.secret_times(found, secret)
-        secrets.append({"made": moment(made), "used": moment(used)})
+    secrets = [
+        {
+            "made": moment(it.made),
+            "name": "Older" if it.older else "Newer" if len(found.secrets) > 1 else "Token",
+            "used": moment(it.used_since or it.first_used),
+            "words": (
+                "used since the newer was made, first " if it.used_since else "first used ",
+                "not used since the newer was made" if it.older else "not used yet",
+            ),
+        }
+        for it in await token_uses(visit.parts.registry, found)
+    ]
     return await visit.page(
         "device.html",
         device=device_row(visit.parts, found),

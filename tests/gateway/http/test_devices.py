@@ -61,6 +61,31 @@ async def test_a_rotation_has_two_tokens_until_it_is_finished(door: Door) -> Non
     assert finished.json()["tokens"] == 1
 
 
+async def test_of_two_tokens_it_is_told_which_are_in_use(door: Door) -> None:
+    async def uses() -> list[tuple[bool, bool]]:
+        secrets = (await admin.get(f"{DEVICES}/camera")).json()["secrets"]
+        return [(it["first_used"] is not None, it["used_since"] is not None) for it in secrets]
+
+    async def use(token: str) -> None:
+        async with door.client(token) as camera:
+            assert (await camera.get("/api/v1/waits")).status_code == 200
+
+    async with door.admin() as admin:
+        old = (await admin.post(DEVICES, json={"device": "camera", "grants": ["read:quick"]})).json()["token"]
+        await use(old)
+        assert await uses() == [(False, False)]  # nothing is noted while there is one
+        new = (await admin.post(f"{DEVICES}/camera/rotate")).json()["token"]
+        assert await uses() == [(False, False), (False, False)]
+        await use(old)
+        assert await uses() == [(False, True), (False, False)]
+        await use(new)
+        assert await uses() == [(False, True), (True, False)]
+        await admin.post(f"{DEVICES}/camera/rotate/finish")
+        assert await uses() == [(True, False)]
+        await admin.post(f"{DEVICES}/camera/rotate")
+        assert await uses() == [(True, False), (False, False)]  # used before, and not known to be since
+
+
 async def test_every_change_is_in_the_audit_log_with_who_made_it(door: Door) -> None:
     async with door.admin() as admin:
         await admin.post(DEVICES, json={"device": "camera"})
