@@ -84,12 +84,12 @@ def _describe_problems(app: FastAPI) -> None:
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
         schemas.update(schema.pop("$defs", {}))
         schemas["ProblemDocument"] = schema
-        told = {str(status): said for status, said in problems.documented(400, 403, 413, 421, 422).items()}
+        told = {str(status): said for status, said in problems.documented(400, 403, 413, 421, 422, 431).items()}
         for path in document["paths"].values():
             for operation in path.values():
                 answers = operation["responses"]
-                # From another origin, or meant for another host; and a body that is no text, or too long.
-                for status in ("403", "421", *(("400", "413") if "requestBody" in operation else ())):
+                # From another origin, for another host, with too long a head; a body that is no text, or too long.
+                for status in ("403", "421", "431", *(("400", "413") if "requestBody" in operation else ())):
                     answers.setdefault(status, told[status])
                 # What the framework says of a malformed request is answered as a problem here.
                 if "422" in answers:

@@ -19,6 +19,8 @@ from gateway.http.problems import TooLarge
 from gateway.logs import get_logger
 
 MAX_BODY_BYTES: Final = MAX_PAYLOAD_BYTES
+# Of a request's line and headers. The parser holds what is incomplete to it; what came in one piece is measured here.
+MAX_HEAD_BYTES: Final = 16_384
 # Only an operator gets as far as having a whole definition read.
 _LARGER: Final = {
     "/api/v1/workflows/validate": MAX_DEFINITION_BYTES,
@@ -28,11 +30,12 @@ _LARGER: Final = {
 }
 # HTTP's parser sees to Host and Content-Length.
 _ONCE: Final = (b"authorization", b"idempotency-key", b"origin")
-_HEADERS: Final = [
+HEADERS: Final = [
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
     (b"referrer-policy", b"no-referrer"),
 ]
+TOO_LONG: Final = f"a request's line and headers may have {MAX_HEAD_BYTES} bytes"
 
 
 class Front:
@@ -56,7 +59,7 @@ class Front:
                 started = True
                 given = message.get("headers", [])
                 named = {name for name, _ in given}
-                message = {**message, "headers": [*given, *(h for h in _HEADERS if h[0] not in named)]}
+                message = {**message, "headers": [*given, *(h for h in HEADERS if h[0] not in named)]}
             await send(message)
 
         try:
@@ -69,7 +72,9 @@ class Front:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         cap = _LARGER.get(scope["path"], MAX_BODY_BYTES)
         headers = _headers_of(scope)
-        if _ambiguous(scope):
+        if _is_too_long(scope):
+            await _problem(send, 431, "headers_too_large", TOO_LONG, (b"connection", b"close"))
+        elif _ambiguous(scope):
             # What stands before the gateway may have read it otherwise: where the next request begins is unsure, too.
             ends = (b"connection", b"close")
             await _problem(send, 400, "bad_request", "the headers of this request can be read in two ways", ends)
@@ -87,7 +92,7 @@ class Front:
     async def _open_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a WebSocket through that is meant for this gateway and comes from no other origin."""
         headers = _headers_of(scope)
-        if self._meant(headers.get("host", "")) and _same_origin(headers):
+        if self._meant(headers.get("host", "")) and _same_origin(headers) and not _is_too_long(scope):
             await self._app(scope, receive, send)
             return
         await receive()
@@ -116,6 +121,11 @@ class Front:
 
 def _headers_of(scope: Scope) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def _is_too_long(scope: Scope) -> bool:
+    line = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
+    return line + sum(len(name) + len(value) + 4 for name, value in scope["headers"]) > MAX_HEAD_BYTES
 
 
 def _ambiguous(scope: Scope) -> bool:

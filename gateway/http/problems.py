@@ -31,6 +31,7 @@ _NAMES: Final[Mapping[int, str]] = {
     421: "misdirected_request",
     422: "bad_input",
     429: "rate_limited",
+    431: "headers_too_large",
     503: "store_unavailable",
 }
 # The forms that names and ids have, in words.

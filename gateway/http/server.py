@@ -10,17 +10,20 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Final
 
 import h11
+import msgspec
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from gateway.http.front import HEADERS, MAX_HEAD_BYTES, TOO_LONG
+from gateway.http.problems import MEDIA_TYPE, document
 from gateway.http.ws import MAX_FRAME_BYTES
 
 MAX_CONNECTIONS: Final = 1_000
-MAX_HEAD_BYTES: Final = 16_384
 # For a request to be there, with its body: from the connection on, or from the end of the answer before it.
 REQUEST_SECONDS: Final = 15.0
 _TICK_SECONDS: Final = 1.0
@@ -43,6 +46,24 @@ class _Connection(H11Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._watch()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  uvicorn's words
+        """Answer what is no request, or the beginning of one that is too long, with a problem document."""
+        if len(self.conn.trailing_data[0]) > MAX_HEAD_BYTES:
+            status, said = 431, document(431, "headers_too_large", TOO_LONG)
+        else:
+            status, said = 400, document(400, "bad_request", "this is not HTTP/1.1")
+        content = msgspec.json.encode(said)
+        told = [("content-type", MEDIA_TYPE), ("content-length", str(len(content))), ("connection", "close")]
+        head = [*((name.encode(), value.encode()) for name, value in told), *HEADERS]
+        reason = HTTPStatus(status).phrase.encode()
+        for event in (
+            h11.Response(status_code=status, headers=head, reason=reason),
+            h11.Data(content),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         self._stop_watching()

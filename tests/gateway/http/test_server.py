@@ -89,3 +89,28 @@ async def test_a_header_that_decides_something_occurs_once(port: int, name: byte
     twice = name + b": http://localhost\r\n" + name + b": http://localhost\r\n"
     answer = await answer_to(port, b"GET /healthz HTTP/1.1\r\n" + HOST + twice + b"\r\n")
     assert answer.startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET /healthz HTTP/1.1\r\n" + HOST + b"X-Long: " + b"x" * 16_000 + b"\r\n\r\n", 200),
+        (b"GET /healthz HTTP/1.1\r\n" + HOST + b"X-Long: " + b"x" * 70_000 + b"\r\n\r\n", 431),
+        (b"GET /healthz HTTP/1.1\r\n" + HOST + b"X-Long: " + b"x" * 70_000, 431),
+        (b"GET /healthz?" + b"x" * 17_000 + b" HTTP/1.1\r\n" + HOST + b"\r\n", 431),
+        (b"GET /api/v1/ws HTTP/1.1\r\n" + HOST + b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: "
+         b"13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nX-Long: " + b"x" * 70_000 + b"\r\n\r\n", 403),
+        (b"GET /healthz\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
+    ],
+    ids=["in bounds", "a long header", "its beginning", "a long line", "a WebSocket", "no version", "TLS"],
+)  # fmt: skip
+async def test_what_comes_before_a_body_has_a_bound_and_the_answer_is_a_problem(
+    port: int, request_: bytes, status: int
+) -> None:
+    answer = await answer_to(port, request_)
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    if status in {400, 431}:
+        assert b"application/problem+json" in answer
+        assert b"nosniff" in answer
+        assert b'"status":%d' % status in answer
