@@ -26,7 +26,8 @@ allow_anonymous false
 password_file {directory}/wayside.passwd
 acl_file {directory}/wayside.acl
 
-# Without this anybody who may connect can take the session of another: the client id is theirs to choose.
+# Without this anybody who may connect can take the session of another: the client id is theirs to choose. It belongs to
+# a listener: where listeners stand in another file than this one, it has to be written there, under each of them.
 use_username_as_clientid true
 
 # A packet over this closes the connection. message_size_limit would acknowledge it and drop it.

@@ -20,6 +20,7 @@ from gateway.bridge.url import BrokerUrl
 WORKFLOW: Final = "doctor"
 KEY: Final = "probe"
 COMMANDS: Final = "wayside-doctor"
+TAKE_OVER: Final = "take over a session"
 LOGIN_SECONDS: Final = 15.0
 ANSWER_SECONDS: Final = 5.0
 SETTLE_SECONDS: Final = 0.3
@@ -234,7 +235,7 @@ class Probe:
                 lost = True
         text = "another's client id ends its connection" if lost else "another's client id takes nothing from it"
         rule = "the client id belongs to the user name" if lost else ""
-        return [Found("take over a session", text, rule, "use_username_as_clientid true")]
+        return [Found(TAKE_OVER, text, rule, "use_username_as_clientid true")]
 
     # -- hands -------------------------------------------------------------------------------------------------------
 

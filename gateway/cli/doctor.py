@@ -17,6 +17,8 @@ from gateway.settings import Settings
 
 _KEPT: Final[dict[bool | None, Literal["ok", "warning", "failed"]]] = {True: "ok", None: "warning", False: "failed"}
 
+_NO_RULE: Final = "NATS has no rule against it; who does it hears nothing that is for the other, and says nothing as it"
+
 
 def register(parent: typer.Typer) -> None:
     parent.command("doctor")(doctor)
@@ -42,14 +44,18 @@ def doctor(
 
 
 async def _broker(url: str, kind: str | None, to: Path | None, reload: str | None) -> int:
-    from gateway.bridge.probe import Found
+    from gateway.bridge.probe import TAKE_OVER, Found
     from gateway.cli.broker_check import check_broker
 
     findings: list[Finding] = []
 
     def told(found: Found) -> None:
-        result: Literal["ok", "failed"] = "ok" if found.good else "failed"
-        findings.append(Finding(found.check, result, found.text, found.good_to_know))
+        if found.good:
+            findings.append(Finding(found.check, "ok", found.text))
+        elif found.check == TAKE_OVER and kind == "nats":
+            findings.append(Finding(found.check, "warning", found.text, _NO_RULE))
+        else:
+            findings.append(Finding(found.check, "failed", found.text, found.good_to_know))
 
     await check_broker(url, told, kind=kind, to=to, reload=reload)
     return tell(findings)

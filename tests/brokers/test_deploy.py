@@ -72,3 +72,14 @@ async def test_the_configuration_starts_as_it_is_and_a_device_signals_through_it
         ):
             _, reply = await camera.ask("signals/porch/verdict/s1", {"n": 1})
             assert (reply["id"], reply["ok"]) == ("s1", True)
+            # And its rules hold, as the doctor finds: NATS alone has none for client ids.
+            assert broker.process is not None
+            ran = await wayside(
+                "doctor", "--broker", "--export", kind, "--to", str(to), "--reload", f"kill -HUP {broker.process.pid}",
+                "--data", str(tmp_path / "data"), "--json",
+                WAYSIDE_BRIDGE__URL=url, WAYSIDE_BRIDGE__VERIFIERS=kind,
+            )  # fmt: skip
+            found = {it["check"]: it["result"] for it in ran.json["findings"]}
+            assert len(found) >= 10
+            assert found.pop("take over a session") == ("ok" if kind == "mosquitto" else "warning")
+            assert set(found.values()) == {"ok"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import struct
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from devices.exports.verifiers import maker
 from devices.registry import Registry
 from engine.clock import SystemSource
 from engine.store.memory import MemoryStore
+from gateway.cli.exports import Target
 from tests.support.behind import Ear, ear
 from tests.support.brokers import Broker
 from tests.support.plain_mqtt import SUBSCRIBE, PlainClient, Refused, packet, text
@@ -167,6 +169,28 @@ async def test_nobody_gets_in_without_the_right_token_and_no_session_is_taken_by
             pass
 
 
+async def test_on_nats_who_connects_by_anothers_client_id_gets_nothing_that_waits_for_it(tmp_path: Path) -> None:
+    made, tokens = await registry()
+    async with on_nats(tmp_path / "broker", nats.export(made.devices(), BRIDGE)) as broker:
+
+        def camera() -> contextlib.AbstractAsyncContextManager[Ear]:
+            return ear(broker.port, "camera", "sirens/hall", password=tokens["camera"], clean=False)
+
+        async with camera():
+            pass
+        async with ear(broker.port, BRIDGE.name, "d/+/signals/#", password="the bridge's own") as bridge:
+            await bridge.tell("sirens/hall", {"n": 1})
+            async with ear(
+                broker.port, "camera", "d/lock/replies/#", user="lock", password=tokens["lock"], clean=False
+            ) as thief:
+                await bridge.tell("sirens/hall", {"n": 2})
+                await bridge.tell("d/lock/replies/-/-/-/last", {})
+                assert (await thief.next())[0] == "d/lock/replies/-/-/-/last"
+                assert thief.heard.empty()
+            async with camera() as again:
+                assert [(await again.next())[1] for _ in range(2)] == [{"n": 1}, {"n": 2}]
+
+
 async def test_on_mosquitto_a_client_id_takes_nobodys_session(tmp_path: Path) -> None:
     made, tokens = await registry()
     directory = tmp_path / "broker"
@@ -188,6 +212,24 @@ async def test_on_mosquitto_a_client_id_takes_nobodys_session(tmp_path: Path) ->
 
             broker.process.send_signal(signal.SIGHUP)
             await asyncio.wait_for(lock.client.lost.wait(), 10)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+async def test_written_by_root_a_new_file_belongs_to_whom_its_directory_does_and_keeps_whom_it_is_given_to(
+    tmp_path: Path,
+) -> None:
+    os.chown(tmp_path, 101, 102)
+    target, file = Target(tmp_path, None), tmp_path / "passwd"
+
+    async def written(text: str) -> tuple[int, int, int]:
+        await target.write({"files": [{"name": "passwd", "text": text, "secret": True}]})
+        assert file.read_text() == text
+        return file.stat().st_uid, file.stat().st_gid, file.stat().st_mode & 0o777
+
+    assert await written("one") == (101, 102, 0o600)
+    os.chown(file, 0, 103)
+    file.chmod(0o640)
+    assert await written("two") == (0, 103, 0o640)
 
 
 async def test_an_export_names_who_lacks_a_verifier_and_who_has_two_tokens() -> None:

@@ -74,6 +74,7 @@ async def ear(
     password: str = "none",
     user: str = "",
     will: tuple[str, bytes] | None = None,
+    clean: bool = True,
 ) -> AsyncIterator[Ear]:
     """Connect to the broker as `name`, listening to one filter."""
     queue: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
@@ -85,6 +86,7 @@ async def ear(
         heard=lambda topic, payload: queue.put_nowait((topic, payload)),
         replies=listen,
         will=will,
+        clean=clean,
     )
     try:
         yield Ear(client, queue)

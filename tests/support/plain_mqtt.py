@@ -73,12 +73,15 @@ class PlainClient:
         heard: Callable[[str, bytes], None],
         replies: str = "replies/#",
         will: tuple[str, bytes] | None = None,
+        clean: bool = True,
     ) -> PlainClient:
-        """Connect with a clean session, and a retained will at QoS 1 if one is given; subscribe to the own replies."""
+        """Connect, with a retained will at QoS 1 if one is given, and subscribe to the own replies."""
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
             flags = 0b1100_0010 if will is None else 0b1110_1110
-            body = text("MQTT") + bytes([4, flags]) + struct.pack("!H", 60) + text(client_id)
+            body = (
+                text("MQTT") + bytes([4, flags if clean else flags & ~0b10]) + struct.pack("!H", 60) + text(client_id)
+            )
             if will is not None:
                 body += text(will[0]) + struct.pack("!H", len(will[1])) + will[1]
             body += text(user) + text(password)
