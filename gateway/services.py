@@ -10,7 +10,7 @@ from typing import TypeVar
 from devices.registry import Registry
 from engine.clock import Source
 from engine.service import Engine
-from gateway.audit import Audit
+from gateway.audit import Audit, Door
 from gateway.auth import Authority
 from gateway.deliver import Deliver
 from gateway.limits import DeviceLimits
@@ -37,9 +37,10 @@ async def _nothing() -> list[str]:
 class Services:
     """One instance's parts.
 
-    `doors` maps each open door's name to the `HOST:PORT` that it listens on; `connections_of` counts a device's
-    connections to this instance and `connected` lists them all; `not_ready` names what is not at work; `stopping` is
-    set when nothing more is to be waited for.
+    `door` is what the HTTP application is to its callers: "cli" when a command calls it with no gateway there. `doors`
+    maps each open door's name to the `HOST:PORT` that it listens on; `connections_of` counts a device's connections to
+    this instance and `connected` lists them all; `not_ready` names what is not at work; `stopping` is set when nothing
+    more is to be waited for.
     """
 
     settings: Settings
@@ -55,6 +56,7 @@ class Services:
     sessions: Sessions
     last_seen: LastSeen
     metrics: Metrics = field(default_factory=Metrics)
+    door: Door = "http"
     doors: dict[str, str] = field(default_factory=dict)
     connections_of: Callable[[str], int] = _none_of
     connected: Callable[[], list[ConnectionInfo]] = list

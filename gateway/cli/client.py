@@ -180,7 +180,8 @@ async def _composed(settings: Settings, *, sweeps: bool) -> AsyncIterator[Client
 
     logs.configure(level="error", console=sys.stderr.isatty())
     async with compose(settings, sweeps=sweeps) as services:
-        transport = httpx.ASGITransport(create_app(services), raise_app_exceptions=False)
+        services.door = "cli"
+        transport = httpx.ASGITransport(create_app(services), raise_app_exceptions=False, client=("", 0))
         options = _options("http://localhost", _admin_token(settings.data))
         async with httpx.AsyncClient(transport=transport, **options) as http:
             yield Client(http, local=True)

@@ -59,7 +59,7 @@ async def signal_key(
     raw, size = await _body(request)
     delivered = await parts.deliver.signal(
         who.principal,
-        Origin(door="http", address=who.address),
+        Origin(door=parts.door, address=who.address),
         workflow=workflow,
         key=key,
         raw=raw,
@@ -86,7 +86,7 @@ async def signal_wait(
     """Signal one wait by its id; a wait without a key takes a grant on its workflow."""
     raw, size = await _body(request)
     delivered = await parts.deliver.signal_wait(
-        who.principal, Origin(door="http", address=who.address), wait=wait, raw=raw, signal_id=idempotency_key
+        who.principal, Origin(door=parts.door, address=who.address), wait=wait, raw=raw, signal_id=idempotency_key
     )
     return response(delivered, size)
 

@@ -78,7 +78,7 @@ async def start_run(
     """
     delivered = await parts.deliver.start_run(
         who.principal,
-        Origin(door="http", address=who.address),
+        Origin(door=parts.door, address=who.address),
         workflow=workflow,
         raw=json.dumps(body.inputs).encode(),
         signal_id=idempotency_key,

@@ -48,6 +48,9 @@ async def test_without_a_gateway_a_run_is_driven_by_the_command_until_it_suspend
     assert (shown["run"], shown["workflow"], shown["status"]) == (started["run"], "front-door", "suspended")
     waits = (await run(data, "waits", "--json")).json
     (wait,) = waits["waits"]
+    repeated = [await run(data, "signal", "--wait", "a" * 26, "{}", status=1), await run(data, "audit", "--json")]
+    (refused,) = [it for it in repeated[1].lines if it["action"] == "signal.refused"]
+    assert (refused["door"], refused.get("address", "")) == ("cli", "")
     assert {"wait", "workflow", "key", "run", "step", "deadline"} <= set(wait)
     assert (wait["key"], wait["run"], waits["pending"]) == ("kitchen-verdict", started["run"], [])
     answer = (await run(data, "signal", "front-door", "kitchen-verdict", '{"verdict": "intruder"}', "--json")).json
