@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from gateway.listener.certificates import certificate_names
 from gateway.listener.codec import PacketError, Reason, StreamDecoder
-from gateway.listener.codec.packets import Connect
+from gateway.listener.codec.packets import Connect, Subscribe, Unsubscribe
 from gateway.listener.conversation import Conversation, Phase
 from gateway.listener.port import EndReason, RefusalReason
 from gateway.listener.session import Decision
@@ -19,7 +19,7 @@ from gateway.listener.session import Decision
 if TYPE_CHECKING:
     from gateway.listener.server import Listener
 
-_PACKETS_A_TURN: Final = 256  # then others get the loop, however much one client has sent at once
+_PACKETS_A_TURN: Final = 256  # or topic filters; then others get the loop, however much one client has sent at once
 _KEEP_ALIVE_FACTOR: Final = 1.5  # 3.1.2.10
 _TCP_IDLE_SECONDS: Final = 600
 _LINGER_SECONDS: Final = 1.0  # between the end of writing and the end of the connection
@@ -71,9 +71,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the conversation, or one that refuses, or nothing at all when even those are too many."""
         self._transport = cast("asyncio.Transport", transport)
-        peer = transport.get_extra_info("peername")
-        # Two ends of a local socket pair have no address.
-        self.address = str(peer[0]) if isinstance(peer, tuple) else ""
+        self.address = peer_address(transport)
         now = self._listener.monotonic()
         self.opened_at = self._progress_at = now
         refuse = self._listener.entered(self)
@@ -107,6 +105,8 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Go on with what came before the end; a client that has only stopped sending still gets its answers."""
         self._at_end = True
+        if self._lost:
+            return False
         if not self._turn_planned:
             self._advance()
         return not self._secure and self.conversation.phase is not Phase.ENDED
@@ -240,6 +240,7 @@ class Connection(asyncio.Protocol):
     def authenticated(self) -> None:
         """Read on after CONNECT; from now on packets may be larger, and the keep-alive counts."""
         now = self._progress_at = self._listener.monotonic()
+        self._listener.answered(self)
         self._decoder.limit = self._listener.limits.packet_bytes
         self.due(now)
         if not self._turn_planned:
@@ -260,7 +261,7 @@ class Connection(asyncio.Protocol):
                     if self._at_end and not self._undecoded():
                         conversation.end_of_stream()
                     break
-                taken += 1
+                taken += len(packet.filters) if isinstance(packet, Subscribe | Unsubscribe) else 1
                 conversation.receive(packet)
         except PacketError as error:
             conversation.malformed(error)
@@ -314,6 +315,13 @@ class Connection(asyncio.Protocol):
         """Close at once; what is written may be lost."""
         if self._transport is not None:
             self._transport.abort()
+
+
+def peer_address(transport: asyncio.BaseTransport) -> str:
+    """Return the peer's numeric IP address."""
+    peer = transport.get_extra_info("peername")
+    # Two ends of a local socket pair have no address.
+    return str(peer[0]) if isinstance(peer, tuple) else ""
 
 
 def _watch_for_dead_peers(sock: socket.socket | None) -> None:

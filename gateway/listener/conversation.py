@@ -206,7 +206,7 @@ class Conversation:
             self.end("closed", None)
             return
         self._connect, self.terms, self.phase = connect, terms, Phase.AUTHENTICATING
-        if self._refuse is None and not around.connects.take(around.monotonic()):
+        if self._refuse is None and not around.connects.take(self._wire.address, around.monotonic()):
             self._refuse = "connects_per_second"
         if self._refuse is not None:
             self._turn_away(self._refuse, "")
@@ -330,8 +330,8 @@ class Conversation:
 
     def _subscribe(self, wanted: p.Filter, packet: p.Subscribe, session: Session) -> int:
         """Decide one filter of a SUBSCRIBE: the granted QoS or a reason (3.9.3)."""
-        topic_filter = wanted.topic_filter
-        if (problem := filter_problem(topic_filter, self._around.limits.filter_levels)) is not None:
+        topic_filter, limits = wanted.topic_filter, self._around.limits
+        if (problem := filter_problem(topic_filter, limits.filter_levels, limits.filter_bytes)) is not None:
             return problem
         if not self._around.application.may_subscribe(session.who, topic_filter):
             return Reason.NOT_AUTHORIZED

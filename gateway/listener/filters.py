@@ -11,7 +11,7 @@ Subscriber = TypeVar("Subscriber")
 Value = TypeVar("Value")
 
 
-def filter_problem(topic_filter: str, max_levels: int) -> Reason | None:
+def filter_problem(topic_filter: str, max_levels: int, max_bytes: int) -> Reason | None:
     """Say what is wrong with a topic filter (4.7.1; shared subscriptions, 4.8.2, are not offered), or None."""
     if topic_filter.startswith("$share/"):
         return Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
@@ -19,7 +19,8 @@ def filter_problem(topic_filter: str, max_levels: int) -> Reason | None:
     for position, level in enumerate(levels):
         if ("#" in level and (level != "#" or position != len(levels) - 1)) or ("+" in level and level != "+"):
             return Reason.TOPIC_FILTER_INVALID
-    return Reason.TOPIC_FILTER_INVALID if len(levels) > max_levels else None
+    too_long = len(levels) > max_levels or len(topic_filter.encode()) > max_bytes
+    return Reason.TOPIC_FILTER_INVALID if too_long else None
 
 
 def matches(topic_filter: str, topic: str) -> bool:

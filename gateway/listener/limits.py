@@ -12,6 +12,7 @@ class ListenerLimits:
     # Connections.
     max_connections: int = 12_000
     refusals_at_once: int = 256  # connections over the limit that are still read, to be told why
+    strangers_an_address: int = 4_000  # connections of one address that have not authenticated
     connects_per_second: float = 500.0
     connects_burst: int = 2_000
     connect_seconds: float = 5.0  # from the accepted connection to its CONNECT
@@ -36,6 +37,7 @@ class ListenerLimits:
     subscriptions: int = 100
     filters_in_a_packet: int = 256  # a SUBSCRIBE of 64 KiB has room for 16,000, each a question to the application
     filter_levels: int = 32
+    filter_bytes: int = 1_024
     session_seconds: int = 86_400
     max_sessions: int = 50_000
 

@@ -14,11 +14,15 @@ class TokenBucket:
         self._left = float(burst)
         self._at = now
 
-    def take(self, now: float) -> bool:
-        """Take one token; False when there is none."""
-        self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
-        self._at = now
-        if self._left < 1.0:
+    def take(self, now: float, *, leave: float = 0.0) -> bool:
+        """Take one token; False when there is none, or only what is to be left."""
+        if not self.has(now, leave=leave):
             return False
         self._left -= 1.0
         return True
+
+    def has(self, now: float, *, leave: float = 0.0) -> bool:
+        """Say whether there is a token beyond what is to be left."""
+        self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
+        self._at = now
+        return self._left >= 1.0 + leave

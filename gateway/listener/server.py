@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 from engine.clock import Source
@@ -18,16 +19,16 @@ from gateway.listener.connection import Connection
 from gateway.listener.endings import Endings
 from gateway.listener.limits import ListenerLimits
 from gateway.listener.port import Admitted, Application, Denied, EndReason, RefusalReason, Unavailable
-from gateway.listener.rates import TokenBucket
 from gateway.listener.session import Decision, Session
 from gateway.listener.sessions import Sessions
+from gateway.listener.strangers import Connects, Strangers
+from gateway.listener.tls import Handshake
 from gateway.listener.wheel import Wheel
 from gateway.listener.wire import Surroundings
 
 _TICK_SECONDS: Final = 0.5
 _BACKLOG: Final = 2_048  # connections that the kernel completes before they are accepted
 _ACCEPTS_A_TURN: Final = 32  # so that a storm does not hold up those who are connected
-_HANDSHAKE_SECONDS: Final = 10.0
 _logger = logging.getLogger(__name__)
 
 
@@ -58,6 +59,8 @@ class Listener:
         self.monotonic = source.monotonic
         self._application = application
         self._connections: set[Connection] = set()
+        self._shaking: set[Handshake] = set()
+        self._strangers = Strangers(limits.strangers_an_address)
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._wheel: Wheel[Connection | Session] = Wheel(_TICK_SECONDS)
@@ -71,7 +74,7 @@ class Listener:
             limits=limits,
             sessions=self._sessions,
             endings=self._endings,
-            connects=TokenBucket(limits.connects_per_second, limits.connects_burst, source.monotonic()),
+            connects=Connects(limits.connects_per_second, limits.connects_burst, source.monotonic()),
             monotonic=source.monotonic,
             fresh_name=source.nonce,
         )
@@ -140,8 +143,8 @@ class Listener:
         return [info for one in self._connections if (info := _info(one)) is not None]
 
     def open_connections(self) -> int:
-        """Count the connections, those that have not authenticated included."""
-        return len(self._connections)
+        """Count the connections, those that have not authenticated or shaken hands included."""
+        return len(self._connections) + len(self._shaking)
 
     def sessions(self) -> int:
         """Count the sessions, those of clients that are away included."""
@@ -158,6 +161,8 @@ class Listener:
             server.close()
         for connection in list(self._connections):
             connection.hold()
+        for handshake in list(self._shaking):
+            handshake.abort()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace_seconds)
         for connection in list(self._connections):
@@ -179,18 +184,38 @@ class Listener:
 
     def entered(self, connection: Connection) -> RefusalReason | Literal["abort"] | None:
         """Count a new connection in; say why it is to be refused, if it is."""
-        count = len(self._connections) + 1
-        if self._stopping or count > self.limits.max_connections + self.limits.refusals_at_once:
+        if not self._has_room(connection, connection.address):
             return "abort"
         self._connections.add(connection)
-        return "connections" if count > self.limits.max_connections else None
+        return "connections" if self.open_connections() > self.limits.max_connections else None
+
+    def answered(self, connection: Connection) -> None:
+        """Take note that a connection's CONNECT is answered."""
+        self._strangers.remove(connection.address, connection)
 
     def left(self, connection: Connection) -> None:
         """Count a connection out."""
         self._connections.discard(connection)
+        self._strangers.remove(connection.address, connection)
         self._wheel.cancel(connection)
         if not self._connections and self._all_left is not None:
             self._all_left.set()
+
+    def begins(self, handshake: Handshake) -> bool:
+        """Count a TLS handshake in; False when there are too many connections."""
+        if not self._has_room(handshake, handshake.address):
+            return False
+        self._shaking.add(handshake)
+        return True
+
+    def shake_hands(self, work: Coroutine[object, object, None]) -> None:
+        """Do a TLS handshake, in a task."""
+        self._start_task(work, "mqtt handshake")
+
+    def has_shaken(self, handshake: Handshake) -> None:
+        """Count a TLS handshake out."""
+        self._shaking.discard(handshake)
+        self._strangers.remove(handshake.address, handshake)
 
     def wake(self, connection: Connection, at: float) -> None:
         """Have `connection.due` called at `at` or before."""
@@ -215,17 +240,15 @@ class Listener:
 
     # Inside.
 
+    def _has_room(self, stranger: Connection | Handshake, address: str) -> bool:
+        most = self.limits.max_connections + self.limits.refusals_at_once
+        return not self._stopping and self.open_connections() < most and self._strangers.add(address, stranger)
+
     async def _start(
         self, factory: Callable[[], Connection], host: str, port: int, tls: ssl.SSLContext | None
     ) -> tuple[str, int]:
-        server = await self.loop.create_server(
-            factory,
-            host,
-            port,
-            ssl=tls,
-            backlog=_ACCEPTS_A_TURN,
-            ssl_handshake_timeout=None if tls is None else _HANDSHAKE_SECONDS,
-        )
+        make = factory if tls is None else partial(Handshake, self, tls, factory)
+        server = await self.loop.create_server(make, host, port, backlog=_ACCEPTS_A_TURN)
         for one in server.sockets:
             _lengthen_queue(one.fileno())
         self._servers.append(server)
@@ -259,6 +282,8 @@ class Listener:
         except Exception as error:  # noqa: BLE001 - whatever went wrong there, the client is answered
             _logger.error("a CONNECT could not be decided: %s", type(error).__name__)  # noqa: TRY400 - it may hold a token
             answer = Denied("unavailable")
+        if answer == Denied("bad_credentials"):
+            self.around.connects.failed(connection.address, self.monotonic())
         if isinstance(answer, Admitted) and not self._stopping:
             connection.conversation.admitted(answer)
         else:

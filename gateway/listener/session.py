@@ -32,6 +32,10 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     correlation_data: bytes | None = None
     subscription_ids: tuple[int, ...] = ()
 
+    def size(self) -> int:
+        """Count what it takes to keep: a response topic and correlation data are as long as a client wants them."""
+        return len(self.topic) + len(self.payload) + len(self.response_topic or "") + len(self.correlation_data or b"")
+
 
 class Subscription(msgspec.Struct, frozen=True):
     """A granted filter: QoS 0 or 1, and the options of MQTT 5 that mean something here (3.8.3.1)."""
@@ -186,7 +190,7 @@ class Session:
         self._again = self._again or None
         while self._queue and self.link is not None and self._room():
             message = self._queue.popleft()
-            self._queue_bytes -= len(message.payload)
+            self._queue_bytes -= message.size()
             if message.expires_at is not None and message.expires_at <= now:
                 continue  # 3.3.2.3.3
             if not self._send(message, now):
@@ -198,9 +202,9 @@ class Session:
         if self._queue is None:
             self._queue = deque()
         full = len(self._queue) >= self.limits.queue_messages
-        if full or self._queue_bytes + len(message.payload) > self.limits.queue_bytes:
+        if full or self._queue_bytes + message.size() > self.limits.queue_bytes:
             return False
-        self._queue_bytes += len(message.payload)
+        self._queue_bytes += message.size()
         self._queue.append(message)
         return True
 

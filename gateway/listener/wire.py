@@ -10,9 +10,9 @@ from gateway.listener.codec.packets import Connect
 from gateway.listener.endings import Endings
 from gateway.listener.limits import ListenerLimits
 from gateway.listener.port import Application
-from gateway.listener.rates import TokenBucket
 from gateway.listener.session import Decision
 from gateway.listener.sessions import Sessions
+from gateway.listener.strangers import Connects
 
 
 class Wire(Protocol):
@@ -52,6 +52,6 @@ class Surroundings:
     limits: ListenerLimits
     sessions: Sessions
     endings: Endings
-    connects: TokenBucket
+    connects: Connects
     monotonic: Callable[[], float]
     fresh_name: Callable[[], str]

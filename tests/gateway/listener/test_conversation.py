@@ -11,9 +11,9 @@ from gateway.listener.conversation import Conversation, Phase
 from gateway.listener.endings import Endings
 from gateway.listener.limits import ListenerLimits
 from gateway.listener.port import Admitted, Handled, Reply
-from gateway.listener.rates import TokenBucket
 from gateway.listener.session import Decision
 from gateway.listener.sessions import Sessions
+from gateway.listener.strangers import Connects
 from gateway.listener.wire import Surroundings
 from tests.gateway.listener import strategies as some
 from tests.gateway.listener.client import connect
@@ -60,7 +60,7 @@ def surroundings() -> Surroundings:
         limits=LIMITS,
         sessions=sessions,
         endings=Endings(application, sessions, lambda *_: None, lambda _: None),
-        connects=TokenBucket(1, 10, 0.0),
+        connects=Connects(1, 10, 0.0),
         monotonic=lambda: 0.0,
         fresh_name=lambda: "fresh",
     )

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.listener.codec import MQTT_3_1_1, MQTT_5, Properties, Reason
 from gateway.listener.codec import packets as p
-from tests.gateway.listener.client import connect
+from tests.gateway.listener.client import connect, signal
 from tests.gateway.listener.conftest import Served
 
 Serve = Callable[..., Awaitable[Served]]
@@ -79,7 +79,7 @@ async def test_what_was_not_acknowledged_comes_again_with_dup_then_what_waited(s
 
 
 async def test_the_queue_of_a_client_that_is_away_is_bounded(serve: Serve, version: int) -> None:
-    served = await serve(queue_messages=100, queue_bytes=1_000)
+    served = await serve(queue_messages=100, queue_bytes=2_000)
     client = await served.device("lamp", "c1", version, **KEPT)
     await client.subscribe("lamp/+/set")
     await client.close()
@@ -95,6 +95,20 @@ async def test_the_queue_of_a_client_that_is_away_is_bounded(serve: Serve, versi
     await back.ping()
     (info,) = served.listener.connections()
     assert info.dropped == 51
+
+
+async def test_what_a_client_has_echoed_counts_in_its_queue(serve: Serve) -> None:
+    served = await serve(queue_bytes=100_000)
+    client = await served.device(version=MQTT_5, properties=Properties(receive_maximum=1))
+    await client.subscribe("replies/#")
+    long = "replies/" + "x" * 20_000
+    for number in range(1, 11):
+        echoed = Properties(response_topic=long, correlation_data=bytes(20_000))
+        client.send(signal(packet_id=number, properties=echoed))
+    sent = [await client.next() for _ in range(11)]  # one reply, which is never acknowledged, and what is ours to have
+    assert [type(packet) for packet in sent] == [p.Publish] + [p.PubAck] * 10
+    (info,) = served.listener.connections()
+    assert (info.waiting, info.dropped) == (2, 7)
 
 
 async def test_no_more_is_sent_than_the_client_s_receive_maximum(served: Served) -> None:

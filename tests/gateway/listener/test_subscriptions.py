@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from gateway.listener.codec import MQTT_5, Properties, Reason
 from gateway.listener.codec import packets as p
 from gateway.listener.filters import FilterTree, filter_problem, matches
+from gateway.listener.port import Admitted
 from tests.gateway.listener.conftest import Served
 
 levels = st.sampled_from(["a", "b", "", "$x"])
@@ -56,9 +57,9 @@ def test_the_standard_s_own_examples(topic_filter: str, topic: str, matched: boo
     assert matches(topic_filter, topic) is matched
 
 
-@pytest.mark.parametrize("topic_filter", ["a#", "a/#/b", "#/", "a+", "+a/b", "a/b+c", "/".join("a" * 33)])
+@pytest.mark.parametrize("topic_filter", ["a#", "a/#/b", "#/", "a+", "+a/b", "a/b+c", "/".join("a" * 33), "ä" * 513])
 def test_a_filter_that_is_not_well_formed_is_named(topic_filter: str) -> None:
-    assert filter_problem(topic_filter, 32) is Reason.TOPIC_FILTER_INVALID
+    assert filter_problem(topic_filter, 32, 1_024) is Reason.TOPIC_FILTER_INVALID
 
 
 async def test_each_filter_of_a_subscribe_gets_its_own_answer(served: Served, version: int) -> None:
@@ -141,3 +142,20 @@ async def test_thousands_of_receivers_leave_the_loop_to_others(served: Served) -
         served.listener.around.sessions.deliver("lamp/1/set", b"on", qos=0, now=0.0, expires_at=None, publisher=None)
     )
     assert turns == [1]
+
+
+async def test_a_flood_of_subscriptions_leaves_the_loop_to_others(served: Served) -> None:
+    asked: list[str] = []
+
+    def may_subscribe(who: Admitted, topic_filter: str) -> bool:
+        asked.append(topic_filter)
+        return True
+
+    flood, other = await served.device("door", "flood"), await served.device("bell", "other")
+    served.application.may_subscribe = may_subscribe  # type: ignore[method-assign]
+    wanted = p.Subscribe(1, tuple(p.Filter(f"replies/{number}", 0) for number in range(256)))
+    flood.send(*[wanted] * 60)
+    await other.ping()
+    assert len(asked) < 60 * 256
+    for _ in range(60):
+        assert len((await flood.expect(p.SubAck)).reasons) == 256

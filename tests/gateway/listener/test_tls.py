@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Awaitable, Callable
 
@@ -10,7 +11,7 @@ import pytest
 import trustme
 
 from gateway.listener.certificates import certificate_names
-from gateway.listener.codec import MQTT_5, Reason
+from gateway.listener.codec import MQTT_3_1_1, MQTT_5, Reason, encode
 from gateway.listener.codec import packets as p
 from tests.gateway.listener.client import connect, signal
 from tests.gateway.listener.conftest import Served
@@ -117,3 +118,62 @@ def test_the_names_of_a_certificate_are_its_common_name_and_its_dns_names() -> N
     ) == ("door", "door.lan")
     assert certificate_names({}) == ()
     assert certificate_names(None) == ()
+
+
+async def test_a_handshake_that_is_not_finished_counts_as_a_connection(
+    serve: Serve, server_side: ssl.SSLContext
+) -> None:
+    served = await serve(tls=server_side, max_connections=2, refusals_at_once=1)
+    silent = [await served.client() for _ in range(3)]
+    await served.until_open(3)
+    late = await served.client()
+    assert await late.rest() == []  # closed at once
+    assert served.listener.open_connections() == 3
+    silent[0].send_bytes(b"GET / HTTP/1.1\r\n\r\n")
+    assert await silent[0].next() is None
+    silent[1].abort()
+    await served.until_open(1)  # what failed and what has left counts no more
+
+
+async def test_stopping_does_not_wait_for_handshakes(served: Served) -> None:
+    silent = await served.client()
+    await served.until_open(1)
+    async with asyncio.timeout(5):
+        await served.listener.stop(grace_seconds=10)
+    assert await silent.rest() == []
+
+
+async def test_connect_in_the_handshake_s_last_segment_is_read(served: Served, authority: trustme.CA) -> None:
+    """TLS 1.3: a client may say more right behind its Finished, and even leave."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = client_side(authority).wrap_bio(incoming, outgoing, server_hostname="localhost")
+    reader, writer = await asyncio.open_connection(served.host, served.port)
+    with pytest.raises(ssl.SSLWantReadError):
+        tls.do_handshake()
+    writer.write(outgoing.read())
+    async with asyncio.timeout(10):
+        while not outgoing.pending:
+            incoming.write(await reader.read(65_536))
+            with contextlib.suppress(ssl.SSLWantReadError):
+                tls.do_handshake()
+    assert tls.version() == "TLSv1.3"
+    tls.write(encode(connect(), MQTT_3_1_1) + encode(signal(b"1", 0), MQTT_3_1_1))
+    with pytest.raises(ssl.SSLWantReadError):
+        tls.unwrap()
+    writer.write(outgoing.read())
+    async with asyncio.timeout(10):
+        await served.application.until_published(1)
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_a_subscriber_that_never_reads_is_bounded_over_tls_too(served: Served, authority: trustme.CA) -> None:
+    slow = await served.client(MQTT_5, client_side(authority))
+    assert (await slow.connect("lamp")).reason == 0
+    await slow.subscribe(p.Filter("lamp/+/set", 0))
+    slow.pause()
+    while not any(one.stalled and one.dropped for one in served.listener.connections()):
+        await served.listener.deliver("lamp/1/set", bytes(16_384), qos=0)
+        await asyncio.sleep(0)
+    served.later(31)
+    await served.application.until(("disconnected", "lamp", "c1", "slow"))
