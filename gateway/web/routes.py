@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from gateway.http.problems import Problem
-from gateway.web import audit, devices, keys, login, overview, runs, stream, workflows
+from gateway.web import audit, devices, docs, keys, login, overview, runs, stream, workflows
 from gateway.web.render import static_files
 
 _TYPES: Final = {
@@ -39,4 +39,5 @@ ROUTES: Final[list[BaseRoute]] = [
     *workflows.ROUTES,
     *audit.ROUTES,
     *stream.ROUTES,
+    *docs.ROUTES,
 ]

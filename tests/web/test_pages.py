@@ -7,7 +7,7 @@ import json
 import pytest
 from playwright.async_api import Page, Response, expect
 
-from tests.web.conftest import SCREENSHOTS, Desk, Screen, Theme
+from tests.web.conftest import SCREENSHOTS, SIZES, Desk, Screen, Theme
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -84,6 +84,39 @@ async def test_the_way_in_and_empty_pages_say_what_to_type_next(bare_desk: Desk,
             found += [f"{path}: {barrier}" for barrier in await bare_desk.barriers(page)]
     assert found == []
     assert bare_desk.wrong == []
+
+
+@pytest.mark.parametrize(("screen", "theme"), [("desk", "dark"), ("phone", "light")])
+async def test_the_description_of_the_api_is_there_without_a_login_and_without_another_host(
+    desk: Desk, screen: Screen, theme: Theme
+) -> None:
+    width, height = SIZES[screen]
+    context = await desk.browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
+    asked: list[str] = []
+    try:
+        page = await context.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        answer = await page.goto(desk.scene.url + "/docs")
+        assert answer is not None
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        document = await (await context.request.get(desk.scene.url + "/api/v1/openapi.json")).json()
+        operations = {operation["operationId"] for path in document["paths"].values() for operation in path.values()}
+        shown = await page.locator(".operation .method").count()
+        assert shown == len(operations) > 30
+        operation = page.locator("#signal_key")
+        await operation.locator("summary").focus()
+        await page.keyboard.press("Enter")
+        await expect(operation).to_contain_text("Idempotency-Key")
+        await expect(operation.locator(".command")).to_contain_text(f"{desk.scene.url}/api/v1/signals/")
+        await operation.get_by_role("link", name="ReceiptView").click()
+        await expect(page.locator("#schema-ReceiptView")).to_contain_text("held_until")
+        assert all(url.startswith(desk.scene.url + "/") for url in asked)
+        assert len(asked) > 2
+        assert await fits_the_screen(page)
+        await page.screenshot(path=SCREENSHOTS / f"docs-{screen}-{theme}.png", full_page=True)
+        assert await desk.barriers(page) == []
+    finally:
+        await context.close()
 
 
 async def test_the_page_is_small(desk: Desk) -> None:
