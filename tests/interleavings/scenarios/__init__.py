@@ -76,7 +76,9 @@ TRIPLES: Named = _named(
     removals.removal_early_signal_and_next_wait,
     removals.removal_by_two,
     removals.removal_repeat_and_next_wait,
-    removals.dead_attempt_signal_removal_and_repeat,
+    removals.deletion_repeat_and_next_wait,
+    removals.dead_attempt_signal_and_repeat,
+    removals.dead_attempt_deletion_and_repeat,
 )
 
 # Six actors: schedules that are drawn.

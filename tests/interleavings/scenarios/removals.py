@@ -49,6 +49,7 @@ def wait_and_sleepy_sweep(**options: Any) -> Scenario:
 
 
 TOOK = [(0.0, runs_it("v", PLAIN)), (1.0, sends("s", PLAIN, signal_id="i"))]
+_DEAD = half(sends("s", PLAIN, signal_id="i"), 6)
 HELD_AND_TOOK = [(0.0, sends("s", PLAIN, signal_id="i")), (1.0, runs_it("v", PLAIN))]
 
 
@@ -143,23 +144,44 @@ def dead_attempt_after_removal(**options: Any) -> Scenario:
 
 
 def removal_repeat_and_next_wait(**options: Any) -> Scenario:
-    """A run is removed as the signal that its wait took is sent again, and the next wait opens."""
+    """A run begins to be removed as the signal that its wait took is sent again, and the next wait opens."""
     players = {
-        "X": in_turn(removes("v"), looks_at_what_is_due()),
+        "X": removes("v"),
         "R": sends("s", PLAIN, signal_id="i", drives=False),
         "W": runs_it("w", PLAIN),
     }
-    options = {"moments": (2.0, 450.0), "kills": 0, **options}
-    return scenario("removal/repeat/next wait", players, before=HELD_AND_TOOK, **options)
+    options = {"before": HELD_AND_TOOK, "moments": (2.0,), "kills": 0, **options}
+    return scenario("removal/repeat/next wait", players, **options)
 
 
-def dead_attempt_signal_removal_and_repeat(**options: Any) -> Scenario:
-    """An attempt died; another signal comes, a wait takes it, its run is removed; it is sent again; a wait opens."""
-    dead = half(sends("s", PLAIN, signal_id="i"), 6)
+def deletion_repeat_and_next_wait(**options: Any) -> Scenario:
+    """A removed run's records are deleted as the signal that its wait took is sent again, and the next wait opens."""
     players = {
-        "S": in_turn(sends("n", PLAIN, drives=False), runs_it("v", PLAIN), removes("v"), looks_at_what_is_due()),
+        "T": looks_at_what_is_due(),
         "R": sends("s", PLAIN, signal_id="i", drives=False),
         "W": runs_it("w", PLAIN),
     }
-    options = {"before": [(0.0, dead)], "moments": (0.0, 450.0), "kills": 0, **options}
-    return scenario("dead attempt: signal, removal/repeat/next wait", players, **options)
+    options = {"before": [*HELD_AND_TOOK, (2.0, removes("v"))], "moments": (450.0,), "kills": 0, **options}
+    return scenario("deletion/repeat/next wait", players, **options)
+
+
+def dead_attempt_signal_and_repeat(**options: Any) -> Scenario:
+    """An attempt died before its record; another signal comes, it is sent again, and a wait opens."""
+    players = {
+        "S": sends("n", PLAIN, drives=False),
+        "R": sends("s", PLAIN, signal_id="i", drives=False),
+        "V": runs_it("v", PLAIN),
+    }
+    return scenario("dead attempt: signal/repeat/wait", players, **{"before": [(0.0, _DEAD)], "kills": 0, **options})
+
+
+def dead_attempt_deletion_and_repeat(**options: Any) -> Scenario:
+    """An attempt died; another signal was taken, its run is removed; the first is sent again, and a wait opens."""
+    players = {
+        "T": looks_at_what_is_due(),
+        "R": sends("s", PLAIN, signal_id="i", drives=False),
+        "W": runs_it("w", PLAIN),
+    }
+    before = [(0.0, _DEAD), (0.0, sends("n", PLAIN)), (1.0, runs_it("v", PLAIN)), (2.0, removes("v"))]
+    options = {"before": before, "moments": (450.0,), "kills": 0, **options}
+    return scenario("dead attempt: signal, deletion/repeat/next wait", players, **options)
