@@ -301,7 +301,7 @@ class Connection(asyncio.Protocol):
 
     def _write_out(self) -> None:
         out, self._out = self._out, None
-        if out is None or self._transport is None or self._lost:
+        if out is None or self._transport is None or self._transport.is_closing():
             return
         self._transport.write(self._wrap(out[0] if len(out) == 1 else b"".join(out)))
         if self._transport.get_write_buffer_size() > self._listener.limits.unsent_bytes:

@@ -66,6 +66,8 @@ class WebSocketConnection(Connection):
 
     def _next_turn(self) -> None:
         self._turn_planned = False
+        if self.conversation.phase is Phase.ENDED:
+            self._unread = b""  # nobody hears it any more
         if self._unread:
             self._take_slice()
         if not self._turn_planned:
@@ -109,7 +111,8 @@ class WebSocketConnection(Connection):
         self.conversation.end("malformed", None)
 
     def _send_event(self, event: Event) -> None:
-        if self._transport is None or self._lost:
+        if self._transport is None or self._transport.is_closing():
+            # To a client that is gone asyncio writes a line to the log for each attempt.
             return
         try:
             self._transport.write(self._web.send(event))
@@ -123,8 +126,8 @@ class WebSocketConnection(Connection):
         return self._web.send(BytesMessage(data=data))
 
     def close(self) -> None:
-        """Close the WebSocket, then the transport."""
+        """Close the WebSocket, or answer its close (RFC 6455, 5.5.1), then the transport."""
         self._write_out()
-        if self._web.state is ConnectionState.OPEN:
+        if self._web.state in {ConnectionState.OPEN, ConnectionState.REMOTE_CLOSING}:
             self._send_event(CloseConnection(code=CloseReason.NORMAL_CLOSURE))
         super().close()

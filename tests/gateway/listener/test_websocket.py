@@ -12,6 +12,7 @@ from websockets.typing import Subprotocol
 
 from gateway.listener.codec import MQTT_5, Packet, Reason, StreamDecoder, encode
 from gateway.listener.codec import packets as p
+from gateway.listener.websocket import WebSocketConnection
 from tests.gateway.listener import client as raw
 from tests.gateway.listener.conftest import Served
 
@@ -179,3 +180,50 @@ async def test_a_flood_of_tiny_frames_leaves_the_loop_to_others(served: Served, 
     await other.ping()
     await client.send(p.PingReq())
     assert await client.next() == p.PingResp()
+
+
+class Failing(asyncio.Transport):
+    """A transport whose first write is its last: the client is gone, and `connection_lost` comes in the next turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes = 0
+
+    def write(self, data: object) -> None:
+        self.writes += 1
+
+    def is_closing(self) -> bool:
+        return self.writes > 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+
+async def test_nothing_is_written_to_a_client_that_is_gone(served: Served) -> None:
+    """Else asyncio would write a line to the log for each attempt, as many as the client has asked for."""
+    connection, transport = WebSocketConnection(served.listener, "ws"), Failing()
+    connection.connection_made(transport)
+    connection.data_received(_UPGRADE.encode() + b"\x89\x80\x00\x00\x00\x00" * 1_000)
+    connection.connection_lost(None)
+    assert transport.writes == 1
+
+
+async def test_a_close_is_answered(address: str, version: int) -> None:
+    async with connect(address, subprotocols=MQTT) as socket:
+        client = WebClient(socket, version)
+        await client.send(raw.connect(version=version))
+        assert isinstance(await client.next(), p.ConnAck)
+        await socket.close()
+        assert socket.close_code == 1000
+        assert socket.protocol.close_rcvd is not None
+
+
+_UPGRADE = """GET /mqtt HTTP/1.1\r
+Host: gateway\r
+Upgrade: websocket\r
+Connection: Upgrade\r
+Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r
+Sec-WebSocket-Version: 13\r
+Sec-WebSocket-Protocol: mqtt\r
+\r
+"""
