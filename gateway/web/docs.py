@@ -54,7 +54,7 @@ def _operation(method: str, path: str, operation: Schema, base: str) -> dict[str
         "open": not operation.get("security"),
         "parameters": [_parameter(it) for it in operation.get("parameters", ())],
         "body": {"kind": kind(body), "text": given.get("description", "")} if body else None,
-        "answers": [_answer(status, it) for status, it in sorted(operation["responses"].items())],
+        "answers": _answers(operation["responses"]),
         "curl": _curl(method, base + path, body=bool(body), secured=bool(operation.get("security"))),
     }
 
@@ -70,9 +70,16 @@ def _parameter(parameter: Schema) -> dict[str, Any]:
     }
 
 
-def _answer(status: str, answer: Schema) -> dict[str, Any]:
-    schema = _first(answer)
-    return {"status": status, "text": answer["description"], "kind": kind(schema) if schema else []}
+def _answers(responses: Schema) -> list[dict[str, Any]]:
+    """Give the answers, those that look alike in one: all errors are problem documents."""
+    alike: dict[str, dict[str, Any]] = {}
+    for status, answer in sorted(responses.items()):
+        schema = _first(answer)
+        row = alike.setdefault(
+            str(schema), {"statuses": [], "text": answer["description"], "kind": kind(schema) if schema else []}
+        )
+        row["statuses"].append(status)
+    return list(alike.values())
 
 
 def _first(part: Schema) -> Schema:

@@ -163,6 +163,12 @@ async def test_a_run_fills_in_live_and_a_test_signal_is_sent_by_keyboard_alone(d
     assert desk.wrong == []
 
 
+async def test_a_run_says_why_a_step_was_skipped(desk: Desk) -> None:
+    async with desk.open() as page:
+        await desk.show(page, f"/runs/{desk.scene.failed}")
+        await expect(page.locator("#step-minutes")).to_contain_text("what it depends on ended otherwise")
+
+
 async def test_the_overview_counts_what_others_do(desk: Desk) -> None:
     async with desk.open() as page:
         await desk.show(page, "/")
