@@ -51,22 +51,32 @@ def is_free(path: Path) -> bool:
     return True
 
 
-def shares_directory(lock: str) -> bool:
-    """Tell whether this process sees the directory of another's lock file."""
-    return Path(lock).parent.is_dir()
-
-
 def remove_lock(lock: str) -> None:
     """Remove the lock file of an instance that is gone."""
     with contextlib.suppress(OSError):
         Path(lock).unlink()
 
 
-def host_id() -> str:
-    """Name this host and boot: two processes that agree can see each other's locks if they share the directory."""
+def place_of(directory: Path) -> str:
+    """Name this boot and a directory of locks: two processes that agree see each other's. Empty when it is not there.
+
+    A path alone would not do: containers of one host have directories of their own under the same path.
+    """
+    with contextlib.suppress(OSError):
+        found = directory.stat()
+        return f"{_boot()} {found.st_dev:x}:{found.st_ino:x}"
+    return ""
+
+
+def _boot() -> str:
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return socket.gethostname()
+
+
+def _is_seen(beat: Beat) -> bool:
+    """Tell whether the lock of the instance that beats can be looked at from here."""
+    return bool(beat.lock) and beat.host == place_of(Path(beat.lock).parent)
 
 
 @dataclass(slots=True)
@@ -102,7 +112,7 @@ class Pulse:
             at=names.beat(self.instance, self.number),
             nonce=self.source.nonce(),
             instance=self.instance,
-            host=host_id(),
+            host=place_of(self.lock.path.parent) if self.lock else _boot(),
             lock=str(self.lock.path) if self.lock else "",
             audit=audit_head,
         )
@@ -121,7 +131,7 @@ class Pulse:
         record = await self.store.last(names.beats(instance))
         if record is not None:
             beat = records.beat(record).value
-            if beat.lock and beat.host == host_id() and shares_directory(beat.lock):
+            if _is_seen(beat):
                 return is_free(Path(beat.lock))
         key = record.key if record is not None else ""
         now = self.source.monotonic()
@@ -143,5 +153,5 @@ class Pulse:
         if beats:
             await self.store.delete([record.key for record in beats])
             read = records.beat(beats[-1])
-            if read.value.lock and read.value.host == host_id():
+            if _is_seen(read.value):
                 remove_lock(read.value.lock)

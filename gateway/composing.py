@@ -85,7 +85,7 @@ async def compose(settings: Settings, *, sweeps: bool = True, serves: bool = Fal
         registry = Registry(store, source, noted=audit.revised, verify=maker(settings.bridge.verifiers))
         async with engine:
             await registry.load()
-            await data.ensure_admin(registry, settings.data)
+            await data.ensure_admin(registry, settings.data, shared=settings.store is not None)
             services = _services(settings, source, engine, registry, audit, outbox, live)
             await services.last_seen.load()
             services.metrics, services.deliver.took = metrics, metrics.took

@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
 from devices import credentials, operations
 from devices.registry import Registry
-from engine.errors import WaysideError
+from engine.clock import derived_id
+from engine.errors import Conflict, WaysideError
 
 ADMIN: Final = "admin"
 TOKEN_FILE: Final = "admin.token"  # noqa: S105  a file's name
@@ -37,26 +39,40 @@ def exposed(data: Path) -> bool:
     return bool(data.stat().st_mode & 0o077)
 
 
-async def ensure_admin(registry: Registry, data: Path) -> None:
-    """See to it that `admin.token` holds a token of an operator with the right `admin`, readable by its owner alone."""
+async def ensure_admin(registry: Registry, data: Path, *, shared: bool = False) -> None:
+    """See to it that `admin.token` holds a token of an operator with the right `admin`, readable by its owner alone.
+
+    Where data directories share a store, each but the first has an operator of its own: a lost token is replaced, and
+    it must not be another host's.
+    """
     async with _alone(data / LOCKS / "admin"):
         await registry.refresh()
         file = data / TOKEN_FILE
         entry = registry.owner(credentials.digest(_read(file)))
         if entry is not None and entry.kind == "user" and entry.active:
             return
-        _write(file, await _new_token(registry))
+        own = f"{ADMIN}-{derived_id(socket.gethostname(), str(data))[:8]}"
+        _write(file, await (_token_beside_others(registry, own) if shared else _new_token(registry, ADMIN)))
 
 
-async def _new_token(registry: Registry) -> str:
-    operator = registry.operator(ADMIN)
+async def _token_beside_others(registry: Registry, own: str) -> str:
+    if registry.operator(ADMIN) is None:
+        # Gateways that start together may all have seen none.
+        with contextlib.suppress(Conflict):
+            return (await operations.add_operator(registry, ADMIN, rights=["admin"], by="user:system")).token
+        await registry.refresh()
+    return await _new_token(registry, own)
+
+
+async def _new_token(registry: Registry, name: str) -> str:
+    operator = registry.operator(name)
     if operator is None or operator.state == "deleted":
-        return (await operations.add_operator(registry, ADMIN, rights=["admin"], by="user:system")).token
+        return (await operations.add_operator(registry, name, rights=["admin"], by="user:system")).token
     # Its token is lost: the file was deleted. Nobody else has it to go on with.
     if len(operator.secrets) > 1:
-        await operations.finish_operator_rotation(registry, ADMIN, by="user:system")
-    token = (await operations.rotate_operator(registry, ADMIN, by="user:system")).token
-    await operations.finish_operator_rotation(registry, ADMIN, by="user:system")
+        await operations.finish_operator_rotation(registry, name, by="user:system")
+    token = (await operations.rotate_operator(registry, name, by="user:system")).token
+    await operations.finish_operator_rotation(registry, name, by="user:system")
     return token
 
 

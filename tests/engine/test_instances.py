@@ -161,6 +161,19 @@ async def test_a_death_on_the_same_host_is_seen_at_once_by_the_lock(tmp_path: Pa
         assert await other.status(RUN) == "succeeded"
 
 
+async def test_a_directory_of_the_same_path_in_another_container_says_nothing_about_a_death(tmp_path: Path) -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    locks = tmp_path / "locks"
+    async with bench(tmp_path / "a", FLAT, store=store, clock=clock, label="a", locks=locks) as alive:
+        await driven_by(alive)
+        locks.rename(tmp_path / "the other container's")
+        async with bench(tmp_path / "b", FLAT, store=store.peer(), clock=clock, label="b", locks=locks) as other:
+            assert not await pulse_of(other).is_dead(alive.engine.instance)
+            await other.sweep()
+            assert await other.kinds(RUN) == ["created", "resumed"]
+
+
 def test_a_lock_is_held_for_as_long_as_its_process_lives(tmp_path: Path) -> None:
     script = f"""
 import sys

@@ -57,6 +57,26 @@ async def test_two_that_start_together_make_one_token(tmp_path: Path) -> None:
     assert first == second == token(tmp_path)
 
 
+async def test_directories_that_share_a_store_have_a_token_each_that_stays(tmp_path: Path) -> None:
+    def of(name: str) -> Settings:
+        data, store = str(tmp_path / name), f"sqlite://{tmp_path}/shared.db"
+        return load({"data": data, "store": store}, environment={}).settings
+
+    async def start(name: str) -> str:
+        async with compose(of(name)):
+            return token(tmp_path / name)
+
+    first = await asyncio.gather(*map(start, "abc"))
+    assert len(set(first)) == 3
+    assert [await start(name) for name in "abc"] == first
+    (tmp_path / "b" / "admin.token").unlink()
+    assert await start("b") not in first
+    async with compose(of("a")) as services:
+        held = [services.registry.owner(credentials.digest(each)) is not None for each in first]
+    assert sum(held) == 2
+    assert token(tmp_path / "a") == first[0]
+
+
 class Ear:
     """A listener that remembers."""
 
