@@ -135,6 +135,8 @@ async def test_what_pubsubclient_sends_is_answered_within_its_buffer(place: Plac
         assert await wire.takes() == CONNACK
         wire.send(subscribe(2, "replies/signals/front-door/#", 1))
         assert await wire.takes() == b"\x90\x03\x00\x02\x01"
+        wire.send(b"\xc0\x00")  # loop(), after 15 s of silence
+        assert await wire.takes() == b"\xd0\x00"
         for payload, expected in (('{"verdict":"stranger"}', rejected), ('{"verdict":"known"}', accepted)):
             wire.send(packet(0x30, text(f"{KEY}/{len(payload):08x}") + payload.encode()))
             assert masked(await wire.reply()) == [expected]
@@ -146,6 +148,59 @@ async def test_what_pubsubclient_sends_is_answered_within_its_buffer(place: Plac
         assert 200 < wire.largest <= 256
     async with place.moved():
         pass  # takes the one that is held
+
+
+# As much of Arduino's and PubSubClient's interfaces as the page's sketch uses.
+ARDUINO = {
+    "WiFi.h": """
+        #pragma once
+        #include <cstdint>
+        #include <cstdio>
+        #include <cstring>
+        typedef uint8_t byte;
+        enum { LOW, HIGH, OUTPUT, LED_BUILTIN, WL_CONNECTED };
+        struct HardwareSerial { void begin(unsigned long); size_t write(const uint8_t*, size_t); size_t println(); };
+        extern HardwareSerial Serial;
+        struct WiFiClass { int begin(const char*, const char*); int status(); };
+        extern WiFiClass WiFi;
+        struct WiFiClient {};
+        void pinMode(uint8_t, uint8_t); void digitalWrite(uint8_t, uint8_t); void delay(uint32_t);
+        uint32_t esp_random();
+    """,
+    "PubSubClient.h": """
+        #pragma once
+        struct PubSubClient {
+            PubSubClient(WiFiClient&);
+            PubSubClient& setServer(const char*, uint16_t);
+            PubSubClient& setCallback(void (*)(char*, uint8_t*, unsigned int));
+            bool setBufferSize(uint16_t);
+            bool connect(const char*, const char*, const char*);
+            bool publish(const char*, const char*);
+            bool subscribe(const char*, uint8_t);
+            bool loop(); bool connected(); int state();
+        };
+    """,
+}
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+async def test_the_sketch_is_well_formed(tmp_path: Path) -> None:
+    for name, declared in ARDUINO.items():
+        (tmp_path / name).write_text(declared)
+    (sketch,) = blocks("arduino", "cpp")
+    # The IDE declares a sketch's functions ahead of it; this one needs none of that.
+    (tmp_path / "sketch.cpp").write_text(sketch)
+    await ran(
+        "g++",
+        "-std=c++17",
+        "-Wall",
+        "-Werror",
+        "-fsyntax-only",
+        "-I",
+        str(tmp_path),
+        str(tmp_path / "sketch.cpp"),
+        token="",
+    )
 
 
 CONNECTED = (  # what Tasmota publishes once it is connected: topic, payload, retained
