@@ -150,6 +150,8 @@ class _Gateway:
                     group.create_task(services.live.follow(), name="live"),
                     group.create_task(self._follow_catalog(), name="catalog"),
                 ]
+                if services.traces is not None:
+                    following.append(group.create_task(services.traces.run(), name="traces"))
                 if self._settings.bridge.url is not None:
                     self._bridge = self._make_bridge()
                     following.append(group.create_task(self._bridge.run(), name="bridge"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec
 
 from devices.exports.verifiers import maker
 from devices.model import Rate
@@ -31,7 +31,9 @@ from gateway.settings import LimitsTable, Settings
 
 if TYPE_CHECKING:
     from gateway.sinks import Sinks
+    from gateway.traces import Traces
 
+P = ParamSpec("P")
 _log = logs.get_logger("gateway")
 
 
@@ -71,24 +73,26 @@ async def compose(settings: Settings, *, sweeps: bool = True, serves: bool = Fal
             locks=settings.data / data.LOCKS,
         )
         metrics = Metrics()
+        traces = _traces(settings, engine.instance, source) if serves else None
         audit = Audit(
             store,
             engine.instance,
             source,
             heard=lambda record: _heard(engine, audit, heard_by, record),
-            counted=metrics.entered,
+            counted=metrics.entered if traces is None else _both(metrics.entered, traces.entered),
             took=metrics.store_write_seconds.add,
         )
         live, sinks = Live(store, engine.instance), _sinks(settings, prints=serves)
         heard_by = (live.stored,) if sinks is None else (live.stored, sinks.stored)
-        relay.observers = (audit, live, metrics)
+        relay.observers = (audit, live, metrics) if traces is None else (audit, live, metrics, traces)
         registry = Registry(store, source, noted=audit.revised, verify=maker(settings.bridge.verifiers))
         async with engine:
             await registry.load()
             await data.ensure_admin(registry, settings.data, shared=settings.store is not None)
             services = _services(settings, source, engine, registry, audit, outbox, live)
             await services.last_seen.load()
-            services.metrics, services.deliver.took = metrics, metrics.took
+            services.metrics, services.traces = metrics, traces
+            services.deliver.took = metrics.took if traces is None else _both(metrics.took, traces.took)
             yield services
             if serves:
                 await services.last_seen.close()
@@ -113,6 +117,23 @@ def _sinks(settings: Settings, *, prints: bool) -> Sinks | None:
     from gateway.sinks import open_sinks  # noqa: PLC0415
 
     return open_sinks(table, prints=prints)
+
+
+def _traces(settings: Settings, instance: str, source: Source) -> Traces | None:
+    """Make what sends spans: imported only where there is a collector."""
+    if not settings.trace:
+        return None
+    from gateway.traces import Traces  # noqa: PLC0415
+
+    return Traces(settings.trace, instance, source)
+
+
+def _both(one: Callable[P, None], other: Callable[P, None]) -> Callable[P, None]:
+    def both(*given: P.args, **named: P.kwargs) -> None:
+        one(*given, **named)
+        other(*given, **named)
+
+    return both
 
 
 def _services(  # noqa: PLR0917  each of another type

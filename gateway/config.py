@@ -24,7 +24,9 @@ FILE_NAME: Final = "wayside.toml"
 CLIENT_VARIABLES: Final = frozenset(
     PREFIX + name for name in ("SERVER", "TOKEN", "TOKEN_FILE", "CA", "CONFIG", "DEBUG", "PYTHON")
 )
-SECRETS: Final[frozenset[SettingPath]] = frozenset({("store",), ("bridge", "url"), ("bridge", "auth_secret")})
+SECRETS: Final[frozenset[SettingPath]] = frozenset(
+    {("store",), ("trace",), ("bridge", "url"), ("bridge", "auth_secret")}
+)
 _DEFAULT: Final = "default"
 # Each door without TLS, and the one with.
 _PLAIN: Final = {"mqtt": "mqtts", "mqtt_ws": "mqtt_wss", "http": "https"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from devices.registry import Registry
 from engine.clock import Source
@@ -21,6 +21,9 @@ from gateway.outbox import Outbox
 from gateway.seen import LastSeen
 from gateway.sessions import Sessions
 from gateway.settings import Settings
+
+if TYPE_CHECKING:
+    from gateway.traces import Traces
 
 T = TypeVar("T")
 
@@ -56,6 +59,7 @@ class Services:
     sessions: Sessions
     last_seen: LastSeen
     metrics: Metrics = field(default_factory=Metrics)
+    traces: Traces | None = None
     door: Door = "http"
     doors: dict[str, str] = field(default_factory=dict)
     connections_of: Callable[[str], int] = _none_of

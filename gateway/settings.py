@@ -80,6 +80,13 @@ def _parse_broker(value: object) -> str:
     return str(value)
 
 
+def _parse_collector(value: object) -> str:
+    """Check the address of a collector of traces; "" for none. It may hold a password: it is never quoted."""
+    if value == "" or (isinstance(value, str) and re.fullmatch(r"https?://[^\s/?#]+(?:/[^\s?#]*)?", value)):
+        return str(value)
+    raise ValueError("a collector is written http://HOST:PORT, such as http://127.0.0.1:4318 (OTLP over HTTP)")
+
+
 def _parse_networks(value: object) -> tuple[str, ...]:
     """Check addresses or networks, given as a list or with commas between them."""
     texts = value.split(",") if isinstance(value, str) else value
@@ -222,6 +229,7 @@ class Settings(_Table, frozen=True, kw_only=True):
     trusted_proxies: tuple[str, ...] = ()
     allow_plaintext: bool = False
     metrics_open: bool = False
+    trace: str = ""
     engine: EngineTable = EngineTable()
     listener: ListenerTable = ListenerTable()
     limits: LimitsTable = LimitsTable()
@@ -273,6 +281,7 @@ _SPECIAL: Final[Mapping[SettingPath, Callable[[object], object]]] = {
     ("tls", "key"): _parse_path,
     ("tls", "client_ca"): _parse_path,
     ("bridge", "url"): _parse_broker,
+    ("trace",): _parse_collector,
 }
 _DURATIONS: Final = frozenset(("engine", name) for name in EngineTable.__struct_fields__) | {
     ("bridge", name) for name in ("max_backlog", "session_expiry", "reconnect_max")

@@ -60,7 +60,7 @@ def _shown(settings: Settings, path: SettingPath) -> object:
             return _without_secrets(settings.store_url)
         case ("workflows",):
             return str(settings.workflow_directory)
-        case ("bridge", "url") if value:
+        case ("bridge", "url") | ("trace",) if value:
             return _without_secrets(value)
         case _ if path in SECRETS and value:
             return HIDDEN

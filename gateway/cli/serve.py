@@ -73,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
         help="the door to a broker that is there already, such as mqtt://HOST:PORT (with a password in it: better by "
         "WAYSIDE_BRIDGE__URL, since others on the machine can read a command line)",
     )
+    add("--trace", metavar="URL", help="a collector of traces (OTLP over HTTP), such as http://127.0.0.1:4318")
     add("--log-level", dest="log.level", metavar="LEVEL", help="debug, info, warning or error (info)")
     add("--log-format", dest="log.format", metavar="FORMAT", help="auto, console or json (auto)")
     add(
