@@ -1,0 +1,1 @@
+"""Several gateways, each a process with a data directory of its own, over one store."""
