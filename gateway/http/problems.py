@@ -158,10 +158,12 @@ def install(app: FastAPI) -> None:
         return answer(fault.status_code, body, headers)
 
     @app.exception_handler(RequestValidationError)
-    async def malformed(_: Request, fault: RequestValidationError) -> Response:
+    async def malformed(request: Request, fault: RequestValidationError) -> Response:
         # Without the input, and without the context, which may hold it.
         wrong = [{"pointer": _pointer(e["loc"]), "message": _in_words(e)} for e in fault.errors()]
-        return answer(422, document(422, "bad_input", "the request is malformed", problems=wrong))
+        is_json = "json" in request.headers.get("content-type", "json")
+        hint = "" if is_json else "say what the body is: Content-Type: application/json"
+        return answer(422, document(422, "bad_input", "the request is malformed", problems=wrong, hint=hint))
 
     @app.exception_handler(WaysideError)
     async def faulty(request: Request, fault: WaysideError) -> Response:

@@ -15,7 +15,8 @@ from pathlib import Path
 from tests.support.mosquitto import free_port
 
 ROOT = Path(__file__).parents[2]
-SET_UP = "python3 -m venv"  # the line that installs; the tests' own environment stands in for what it makes
+# The lines that install; the tests' own environment stands in for what they make.
+SET_UP = r"(?:python3 -m venv|\.venv/bin/pip install)"
 
 
 def blocks(heading: str) -> list[str]:
@@ -30,6 +31,13 @@ def checkout(directory: Path) -> None:
     (directory / "deploy").symlink_to(ROOT / "deploy")
     (directory / ".venv/bin").mkdir(parents=True)
     (directory / ".venv/bin/wayside").symlink_to(Path(sys.executable).with_name("wayside"))
+    python = directory / ".venv/bin/python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+
+
+def without_installing(block: str) -> str:
+    return re.sub(rf"^{SET_UP}.*\n", "", block, flags=re.MULTILINE)
 
 
 async def bash(script: str, directory: Path) -> Process:
@@ -67,7 +75,7 @@ async def serving(script: str, directory: Path) -> AsyncIterator[None]:
 
 async def test_the_commands_of_the_readme_move_a_run_as_they_stand(tmp_path: Path) -> None:
     checkout(tmp_path)
-    serve, *device = (re.sub(rf"^{SET_UP}.*\n", "", block, flags=re.MULTILINE) for block in blocks("The same by hand"))
+    serve, *device = map(without_installing, blocks("The same by hand"))
     mqtt, http = free_port(), free_port()
     script = "\n".join(device).replace("1883", str(mqtt)) + "\nkill %1 2>/dev/null || true\n"
     async with serving(serve.replace("1883", str(mqtt)).replace("8080", str(http)), tmp_path), asyncio.timeout(120):
@@ -80,3 +88,33 @@ async def test_the_commands_of_the_readme_move_a_run_as_they_stand(tmp_path: Pat
     assert '"error":"invalid_payload"' in replies[0][1]
     assert all('"code":202' in payload for _, payload in replies[1:])
     assert out.count("succeeded") >= 3, out  # the first run and its step, and the run that took the early signal
+
+
+async def test_what_the_readme_says_of_people_programs_and_tls_works_as_it_stands(tmp_path: Path) -> None:
+    checkout(tmp_path)
+    ports = {number: str(free_port()) for number in ("1883", "8080", "8883", "8443")}
+
+    def moved(script: str) -> str:
+        for number, port in ports.items():
+            script = script.replace(f":{number}", f":{port}")
+        return script
+
+    path = 'export PATH="$PWD/.venv/bin:$PATH"\n'
+    serve = without_installing(blocks("The same by hand")[0])
+    async with serving(moved(serve), tmp_path), asyncio.timeout(120):
+        program = await bash(path + moved(without_installing("".join(blocks("People and programs")))), tmp_path)
+        out = (await program.communicate())[0].decode()
+    assert program.returncode == 0, out
+    assert '"status":"succeeded"' in out
+    assert '"type":"subscribed"' in out
+    assert '"action":"signal.held"' in out
+    assert "event(s) of" in out
+    assert "as written" in out
+    init, serve_tls = blocks("TLS")[0].splitlines()
+    program = await bash(path + init, tmp_path)
+    assert (await program.communicate(), program.returncode)[1] == 0
+    async with serving(path + moved(serve_tls), tmp_path), asyncio.timeout(60):
+        program = await bash(path + moved(blocks("TLS")[1]), tmp_path)
+        out = (await program.communicate())[0].decode()
+    assert program.returncode == 0, out
+    assert '"status":"ok"' in out

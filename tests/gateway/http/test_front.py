@@ -180,3 +180,12 @@ async def test_a_form_that_is_not_kept_is_described_in_words(door: Door) -> None
         receipt = (await admin.get("/api/v1/audit", params={"receipt": "A b"})).json()
     assert name["problems"][0]["message"].startswith("a name is a-z, 0-9, _ and -")
     assert receipt["problems"] == [{"pointer": "/receipt", "message": "an id is 26 characters of a-z and 0-9"}]
+
+
+async def test_a_body_that_is_not_said_to_be_json_is_refused_with_what_to_say(door: Door) -> None:
+    async with door.admin() as admin:
+        form = {"content-type": "application/x-www-form-urlencoded"}  # as curl -d says
+        refused = await admin.post("/api/v1/workflows/quick/runs", content=b"{}", headers=form)
+        taken = await admin.post("/api/v1/workflows/quick/runs", json={})
+    assert (refused.status_code, taken.status_code) == (422, 201)
+    assert "Content-Type: application/json" in refused.json()["hint"]
