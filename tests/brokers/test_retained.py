@@ -5,8 +5,10 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+import pytest
+
 from tests.support.behind import Behind, Ear, behind
-from tests.support.brokers import Broker
+from tests.support.brokers import Broker, Kind
 from tests.support.plain_mqtt import PUBLISH, packet, text
 
 
@@ -36,11 +38,13 @@ async def test_over_mqtt_5_a_retained_signal_is_refused_and_cleared(tmp_path: Pa
             assert (await api.get("/runs")).json()["runs"] == []
 
 
+@pytest.mark.parametrize("kind", ["mosquitto", "nats"])
 async def test_over_mqtt_3_a_replay_is_dropped_and_cleared_and_a_cleared_topic_starts_nothing(
-    tmp_path: Path, mosquitto: Broker
+    kind: Kind, tmp_path: Path
 ) -> None:
-    mosquitto_url = f"{mosquitto.url}?protocol=3.1.1"
-    async with behind(tmp_path, mosquitto, start=False, WAYSIDE_BRIDGE__URL=mosquitto_url) as bridged:
+    broker = Broker(kind, tmp_path / "broker")
+    url = f"{broker.url}?protocol=3.1.1"
+    async with behind(tmp_path, broker, start=False, WAYSIDE_BRIDGE__URL=url) as bridged:
         async with bridged.device("camera") as camera:
             publish_retained(camera, "d/camera/signals/porch/verdict/s1", b'{"n":1}')
             publish_retained(camera, "d/camera/runs/porch/r1", b"{}")
