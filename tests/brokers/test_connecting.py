@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +47,7 @@ class Site:
 
     authority: Path
     strange_authority: Path
+    server: Pair
     client: Pair
     strange_client: Pair
     settings: str
@@ -58,6 +61,7 @@ def site(tmp_path: Path) -> Site:
     return Site(
         authority=authority.certificate,
         strange_authority=other.certificate,
+        server=server,
         client=certificates.issue_device(own, "wayside-bridge"),
         strange_client=certificates.issue_device(strange, "wayside-bridge"),
         settings=f"cafile {authority.certificate}\ncertfile {server.certificate}\nkeyfile {server.key}\n"
@@ -90,6 +94,20 @@ async def test_over_tls_with_a_client_certificate_it_gets_in_and_what_is_wrong_i
         assert "write mqtts://" in (await refused(f"mqtt://localhost:{broker.port}", version)).reason
     # paho says something of its own where a plain client meets TLS, and nothing else.
     assert {record.name for record in caplog.records if record.levelno >= logging.WARNING} <= {"mqtt"}
+
+
+async def test_a_broker_that_hangs_up_over_tls_instead_of_answering_may_speak_another_version(site: Site) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(10)
+        writer.transport.abort()
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(site.server.certificate, site.server.key)
+    server = await asyncio.start_server(hang_up, "localhost", 0, ssl=context)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        fault = await refused(f"mqtts://localhost:{port}?ca={site.authority}", 5)
+        assert fault.wrong_protocol, fault.reason
 
 
 async def test_tls_where_none_is_spoken_and_files_that_will_not_do_are_named(site: Site, tmp_path: Path) -> None:
