@@ -69,7 +69,7 @@ async def _exported(client: Client, kind: str | None, to: Path | None, reload: s
 async def double_grants(client: Client) -> list[str]:
     """Name the keys that more than one device is granted by name: the short form is refused for them."""
     holders: dict[str, list[str]] = {}
-    for device in (await client.get("/devices"))["devices"]:
+    for device in (await client.listed("/devices", "devices"))["devices"]:
         for grant in device["grants"] if device["state"] == "active" else ():
             if grant.startswith("signal:") and "/" in grant and "*" not in grant:
                 holders.setdefault(grant[7:], []).append(device["device"])

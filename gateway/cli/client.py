@@ -71,6 +71,16 @@ class Client:
     async def get(self, path: str, **query: object) -> dict[str, Any]:
         return await self.call("GET", path, query=query)
 
+    async def listed(self, path: str, member: str, **query: object) -> dict[str, Any]:
+        """Read all pages of a list; `member` of the answer holds the items of all of them."""
+        document = await self.get(path, **query)
+        following = document.pop("next", None)
+        while following:
+            more = await self.get(path, **query, after=following)
+            document[member] += more[member]
+            following = more.get("next")
+        return document
+
     async def post(self, path: str, body: object = None) -> dict[str, Any]:
         return await self.call("POST", path, body=body)
 

@@ -173,7 +173,7 @@ async def early(story: Story) -> None:
     """A verdict comes before its run, and a second one is refused."""
     first = await story.signal("intruder")
     story.check("the verdict is accepted although no run waits: it is held", first.code == 202)
-    held = (await story.client.get("/waits"))["pending"]
+    held = (await story.client.listed("/waits", "waits"))["pending"]
     story.check("`wayside waits` shows it", [it["receipt"] for it in held] == [first.receipt])
     second = await story.signal("known")
     story.check("a second early one is refused", (second.code, second.error) == (409, "early_signal_held"))
@@ -209,7 +209,7 @@ async def refused(story: Story) -> None:
     wrong = await story.signal("stranger")
     story.check("the schema refuses it", (wrong.code, wrong.error) == (422, "invalid_payload"))
     story.check("the answer does not repeat it", "stranger" not in json.dumps(dict(wrong.fields)))
-    waits = (await story.client.get("/waits"))["waits"]
+    waits = (await story.client.listed("/waits", "waits"))["waits"]
     story.check("the run still waits", [wait["run"] for wait in waits] == [run])
     right = await story.signal("known")
     steps = _steps(await story.until_ended(run))

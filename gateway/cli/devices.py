@@ -47,7 +47,7 @@ async def _add(name: str, grants: list[str], note: str) -> None:
 async def _doubt(client: Client, grants: list[str]) -> None:
     """Say which grants name nothing that there is: a device is told no more than `not_found`."""
     with contextlib.suppress(WaysideError):
-        for doubt in doubts(grants, keys_of(await client.get("/workflows"))):
+        for doubt in doubts(grants, keys_of(await client.listed("/workflows", "workflows"))):
             output.note(f"warning: {doubt}")
 
 
@@ -70,7 +70,7 @@ def list_() -> None:
 
 async def _list() -> None:
     async with connect() as client:
-        document = await client.get("/devices")
+        document = await client.listed("/devices", "devices")
     if current().json:
         output.emit(document)
         return

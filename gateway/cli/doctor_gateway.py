@@ -23,12 +23,12 @@ async def checks(client: Client, *, bridge: bool) -> list[Finding]:
     now = datetime.fromisoformat(doors["time"])
     found = [_local()] if client.local else await _serving(client, doors)
     found += [_clock(now), *_instances(doors, now)]
-    workflows = await client.get("/workflows")
+    workflows = await client.listed("/workflows", "workflows")
     found += _workflows(workflows)
-    devices = (await client.get("/devices"))["devices"]
+    devices = (await client.listed("/devices", "devices"))["devices"]
     found += _devices(devices, workflows)
     found += await _operators(client)
-    found += _waits((await client.get("/waits"))["waits"], now)
+    found += _waits((await client.listed("/waits", "waits"))["waits"], now)
     if bridge:
         found += await _short_form(client)
     return found
@@ -101,7 +101,7 @@ def _devices(devices: Sequence[Mapping[str, Any]], workflows: Mapping[str, Any])
 
 async def _operators(client: Client) -> list[Finding]:
     try:
-        operators = (await client.get("/operators"))["operators"]
+        operators = (await client.listed("/operators", "operators"))["operators"]
     except Refused:
         return []  # this token may not see them
     found = [

@@ -41,7 +41,7 @@ def list_() -> None:
 
 async def _list() -> None:
     async with connect() as client:
-        document = await client.get("/operators")
+        document = await client.listed("/operators", "operators")
     if current().json:
         output.emit(document)
         return

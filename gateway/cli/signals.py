@@ -73,7 +73,7 @@ def waits(
 
 async def _waits(workflow: str | None, key: str | None) -> None:
     async with connect() as client:
-        document = await client.get("/waits", workflow=workflow, key=key)
+        document = await client.listed("/waits", "waits", workflow=workflow, key=key)
     if current().json:
         output.emit(document)
         return

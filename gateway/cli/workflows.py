@@ -36,7 +36,7 @@ async def _validate(names: Sequence[str], files: Sequence[str], *, everything: b
     found: dict[str, list[dict[str, Any]]] = {file: _check_file(file) for file in files}
     if names or everything:
         async with connect() as client:
-            document = await client.get("/workflows")
+            document = await client.listed("/workflows", "workflows")
         asked = [w for w in document["workflows"] if everything or w["name"] in names]
         found |= {workflow["file"]: workflow["problems"] for workflow in asked}
         for file, problems in document["problems"].items():
@@ -90,7 +90,7 @@ def list_() -> None:
 
 async def _list() -> None:
     async with connect() as client:
-        document = await client.get("/workflows")
+        document = await client.listed("/workflows", "workflows")
     if current().json:
         output.emit(document)
         return

@@ -13,6 +13,7 @@ from engine.errors import NotFound
 from engine.views import when
 from gateway.http.access import Parts, Who
 from gateway.http.models import AddDevice, DeviceDetail, DeviceList, DeviceView, GrantText, IssuedToken, Name
+from gateway.http.paging import MAX_PAGE, After, Limit, page
 from gateway.http.problems import documented
 from gateway.services import Services
 from gateway.tokens import token_uses
@@ -22,12 +23,13 @@ Which = Annotated[Name, Path(description="the device's name")]
 _ERRORS: Final = documented(401, 403, 404, 409, 413, 422, 429, 503)
 
 
-@router.get("", response_model=DeviceList, responses=documented(401, 403, 429, 503))
-async def list_devices(parts: Parts, who: Who) -> dict[str, Any]:
+@router.get("", response_model=DeviceList, responses=documented(401, 403, 422, 429, 503))
+async def list_devices(parts: Parts, who: Who, after: After = None, limit: Limit = MAX_PAGE) -> dict[str, Any]:
     """List the devices that are not deleted."""
     who.must_be_operator("read")
     await parts.registry.refresh()
-    return {"devices": [_view(parts, device) for device in parts.registry.devices()]}
+    devices, following = page(parts.registry.devices(), lambda device: device.name, after=after, limit=limit)
+    return {"devices": [_view(parts, device) for device in devices], "next": following}
 
 
 @router.post("", response_model=IssuedToken, status_code=201, responses=_ERRORS)

@@ -46,6 +46,7 @@ class WorkflowList(_Answer):
     """`problems` lists by file those that hold no definition in force."""
 
     workflows: list[WorkflowSummary]
+    next: str | None
     problems: dict[str, list[DefinitionProblem]]
 
 
@@ -185,10 +186,12 @@ class HeldSignal(_Answer):
 class WaitList(_Answer):
     waits: list[OpenWait]
     pending: list[HeldSignal]
+    next: str | None
 
 
 class KeyList(_Answer):
     keys: list[dict[str, Any]]
+    next: str | None
 
 
 # -- signals -----------------------------------------------------------------------------------------------------
@@ -252,6 +255,7 @@ class DeviceDetail(DeviceView):
 
 class DeviceList(_Answer):
     devices: list[DeviceView]
+    next: str | None
 
 
 class IssuedToken(DeviceView):

@@ -14,6 +14,7 @@ from engine.errors import NotFound
 from gateway.audit import Entry
 from gateway.http.access import Parts, Who
 from gateway.http.models import Name
+from gateway.http.paging import MAX_PAGE, After, Limit, page
 from gateway.http.problems import Problem, documented
 from gateway.services import Services
 from gateway.sessions import LINK_SECONDS
@@ -43,6 +44,7 @@ class OperatorView(BaseModel):
 
 class OperatorList(BaseModel):
     operators: list[OperatorView]
+    next: str | None
 
 
 class IssuedOperatorToken(OperatorView):
@@ -58,12 +60,13 @@ class Login(BaseModel):
     seconds: float
 
 
-@router.get("/operators", response_model=OperatorList, responses=documented(401, 403, 429, 503))
-async def list_operators(parts: Parts, who: Who) -> dict[str, Any]:
+@router.get("/operators", response_model=OperatorList, responses=documented(401, 403, 422, 429, 503))
+async def list_operators(parts: Parts, who: Who, after: After = None, limit: Limit = MAX_PAGE) -> dict[str, Any]:
     """List the operators that are not revoked."""
     who.must_be_operator("admin")
     await parts.registry.refresh()
-    return {"operators": [_view(parts, operator) for operator in parts.registry.operators()]}
+    operators, following = page(parts.registry.operators(), lambda operator: operator.name, after=after, limit=limit)
+    return {"operators": [_view(parts, operator) for operator in operators], "next": following}
 
 
 @router.post("/operators", response_model=IssuedOperatorToken, status_code=201, responses=_ERRORS)

@@ -8,6 +8,7 @@ from fastapi import APIRouter
 
 from gateway.http.access import Parts, Who
 from gateway.http.models import KeyList, Name, WaitList
+from gateway.http.paging import MAX_PAGE, After, Limit, named, page
 from gateway.http.problems import documented
 
 router: Final = APIRouter(tags=["waits"])
@@ -15,13 +16,27 @@ _ERRORS: Final = documented(401, 422, 429, 503)
 
 
 @router.get("/waits", response_model=WaitList, responses=_ERRORS)
-async def list_waits(parts: Parts, who: Who, workflow: Name | None = None, key: Name | None = None) -> dict[str, Any]:
-    """List open waits with their deadlines, and held signals with the time until which they are good."""
+async def list_waits(
+    *,
+    parts: Parts,
+    who: Who,
+    workflow: Name | None = None,
+    key: Name | None = None,
+    after: After = None,
+    limit: Limit = MAX_PAGE,
+) -> dict[str, Any]:
+    """List open waits with their deadlines, newest first; on the first page also all held signals."""
     found = await parts.engine.waits(workflow=workflow, key=key)
-    return {kind: [it for it in found[kind] if who.may_read(it["workflow"])] for kind in ("waits", "pending")}
+    readable = {kind: [it for it in found[kind] if who.may_read(it["workflow"])] for kind in ("waits", "pending")}
+    waits, following = page(readable["waits"], named("wait"), after=after, limit=limit)
+    return {"waits": waits, "pending": [] if after else readable["pending"], "next": following}
 
 
 @router.get("/keys", response_model=KeyList, responses=_ERRORS)
-async def list_keys(parts: Parts, who: Who, workflow: Name | None = None) -> dict[str, Any]:
+async def list_keys(
+    *, parts: Parts, who: Who, workflow: Name | None = None, after: After = None, limit: Limit = MAX_PAGE
+) -> dict[str, Any]:
     """List declared keys: who holds each, and the last outcome."""
-    return {"keys": [key for key in await parts.engine.keys(workflow) if who.may_read(key["workflow"])]}
+    readable = [key for key in await parts.engine.keys(workflow) if who.may_read(key["workflow"])]
+    keys, following = page(readable, lambda key: f"{key['workflow']}/{key['key']}", after=after, limit=limit)
+    return {"keys": keys, "next": following}

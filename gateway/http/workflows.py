@@ -15,6 +15,7 @@ from engine.workflows.problems import Problem as DefinitionProblem
 from gateway.deliver import Origin
 from gateway.http.access import Parts, Who, not_found
 from gateway.http.models import Name, Started, StartRun, ValidationResult, WorkflowList, WorkflowView
+from gateway.http.paging import MAX_PAGE, After, Limit, named, page
 from gateway.http.problems import Problem, documented
 from gateway.http.signals import SignalId, response
 from gateway.services import Services
@@ -23,8 +24,8 @@ router: Final = APIRouter(prefix="/workflows", tags=["workflows"])
 Workflow = Annotated[Name, Path(description="the workflow's name")]
 
 
-@router.get("", response_model=WorkflowList, responses=documented(401, 429, 503))
-async def list_workflows(parts: Parts, who: Who) -> dict[str, Any]:
+@router.get("", response_model=WorkflowList, responses=documented(401, 422, 429, 503))
+async def list_workflows(parts: Parts, who: Who, after: After = None, limit: Limit = MAX_PAGE) -> dict[str, Any]:
     """List the definitions in force that the caller may read; operators also see which files have problems."""
     catalog = parts.engine.catalog
     problems = {file: _problems(found) for file, found in catalog.problems().items()}
@@ -35,7 +36,8 @@ async def list_workflows(parts: Parts, who: Who) -> dict[str, Any]:
             listed.append(_summary(definition, catalog.filename(name) or "", problems))
     in_force = {entry["file"] for entry in listed}
     broken = {file: found for file, found in problems.items() if found and file not in in_force}
-    return {"workflows": listed, "problems": broken if who.principal.kind == "user" else {}}
+    shown, following = page(listed, named("name"), after=after, limit=limit)
+    return {"workflows": shown, "next": following, "problems": broken if who.principal.kind == "user" else {}}
 
 
 @router.post("/validate", response_model=ValidationResult, responses=documented(400, 401, 403, 413, 429, 503))

@@ -102,7 +102,7 @@ async def test_lists_hold_only_what_the_caller_may_read(door: Door) -> None:
         missing = await camera.get(f"/api/v1/runs/{'a' * 26}")
         events = await camera.get(f"/api/v1/runs/{run}/events")
     assert [entry["workflow"] for entry in runs] == ["quick"]
-    assert (waits, keys) == ({"waits": [], "pending": []}, [])
+    assert (waits, keys) == ({"waits": [], "pending": [], "next": None}, [])
     assert [entry["name"] for entry in workflows["workflows"]] == ["quick"]
     assert (hidden.status_code, events.status_code) == (404, 404)
     assert hidden.json()["type"] == missing.json()["type"] == "not_found"

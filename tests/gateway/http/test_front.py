@@ -12,6 +12,7 @@ import pytest
 import structlog
 
 from gateway import logs
+from gateway.cli.client import Client
 from gateway.http.front import MAX_BODY_BYTES, Front
 from tests.gateway.http.conftest import Door
 
@@ -189,3 +190,40 @@ async def test_a_body_that_is_not_said_to_be_json_is_refused_with_what_to_say(do
         taken = await admin.post("/api/v1/workflows/quick/runs", json={})
     assert (refused.status_code, taken.status_code) == (422, 201)
     assert "Content-Type: application/json" in refused.json()["hint"]
+
+
+async def test_each_list_is_read_page_by_page_with_nothing_missed_and_nothing_twice(door: Door) -> None:
+    for name in ("one", "two", "three"):
+        async with await door.device(name=name), await door.operator("read", name=name):
+            pass
+    for _ in range(3):
+        await door.start()
+    async with door.admin() as admin:
+        for path, name in (
+            ("devices", "device"), ("operators", "operator"), ("workflows", "name"), ("waits", "wait"), ("keys", "key"),
+        ):  # fmt: skip
+            whole = (await admin.get(f"/api/v1/{path}")).json()
+            found, after = [], None
+            while True:
+                query = {"limit": 1} | ({"after": after} if after else {})
+                answer = (await admin.get(f"/api/v1/{path}", params=query)).json()
+                found += [item[name] for item in answer[path]]
+                if (after := answer["next"]) is None:
+                    break
+                assert len(answer[path]) == 1
+            assert whole["next"] is None
+            assert found == [item[name] for item in whole[path]], path
+            if path in {"devices", "operators", "keys"}:
+                assert len(found) > 1, path
+            refused = await admin.get(f"/api/v1/{path}", params={"limit": 0})
+            assert refused.status_code == 422
+
+
+async def test_a_command_reads_all_pages(door: Door) -> None:
+    for name in ("one", "two", "three"):
+        async with await door.device(name=name):
+            pass
+    async with door.admin() as http:
+        listed = await Client(http, local=False).listed("/devices", "devices", limit=2)
+    assert [device["device"] for device in listed["devices"]] == ["one", "three", "two"]
+    assert "next" not in listed
