@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import Response
 
 from gateway.http.access import Caller, Parts, Who, not_found
 from gateway.http.models import (
@@ -20,11 +21,13 @@ from gateway.http.models import (
     RunView,
 )
 from gateway.http.problems import documented
+from gateway.http.streaming import ENDED, resumed_after, stream_events, wants_stream
+from gateway.http.streaming import MEDIA_TYPE as STREAM
 from gateway.services import Services
 
 MAX_WAIT_SECONDS: Final = 60.0
 MAX_PAGE: Final = 200
-ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
+_STREAMED: Final[dict[int | str, dict[str, Any]]] = {200: {"content": {STREAM: {"schema": {"type": "string"}}}}}
 
 router: Final = APIRouter(prefix="/runs", tags=["runs"])
 Run = Annotated[RunId, Path(description="the run's id")]
@@ -59,17 +62,24 @@ async def show_run(run: Run, parts: Parts, who: Who) -> dict[str, Any]:
     return await _readable(parts, who, run)
 
 
-@router.get("/{run}/events", response_model=EventPage, responses=_ERRORS)
+@router.get("/{run}/events", response_model=EventPage, responses=_STREAMED | _ERRORS)
 async def run_events(
+    *,
+    request: Request,
     run: Run,
     parts: Parts,
     who: Who,
     after: Annotated[int, Query(ge=0, description="the number of the last event that is known")] = 0,
     wait: Annotated[float, Query(ge=0, le=MAX_WAIT_SECONDS, description="seconds to wait for one")] = 0,
-) -> dict[str, Any]:
-    """Read a run's log. With `wait`, answer as soon as there is more, or empty when the time is over."""
+) -> dict[str, Any] | Response:
+    """Read a run's log. With `wait`, answer as soon as there is more, or empty when the time is over.
+
+    With `Accept: text/event-stream`, events are sent as they come until the run has ended.
+    """
     # How it stands is read first: what ends a run is then among the events, or among those of the next call.
     ended = (await _readable(parts, who, run))["status"] in ENDED
+    if wants_stream(request):
+        return stream_events(request, parts, who, run, resumed_after(request, after))
     events = await parts.engine.events(run, after)
     if not events and wait and not ended:
         await parts.unless_stopping(parts.engine.wait_change(run, after, wait))

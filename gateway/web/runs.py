@@ -11,6 +11,7 @@ from engine.names import is_name, is_record_id
 from engine.workflows.definition import Definition, Dependency, WaitTask
 from gateway.deliver import Origin
 from gateway.http.access import not_found
+from gateway.http.streaming import ENDED
 from gateway.web.graph import pictures
 from gateway.web.keys import refusal
 from gateway.web.page import Visit, get, post
@@ -19,7 +20,6 @@ from gateway.web.samples import sample_text
 
 PAGE: Final = 30
 STATUSES: Final = ("pending", "running", "suspended", "succeeded", "failed", "cancelled")
-ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
 _ORDER: Final = ("failed", "suspended", "running", "pending", "cancelled", "succeeded", "skipped")
 
 

@@ -7,9 +7,12 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator
 
+import httpx
 import pytest
 
+from devices import operations
 from gateway.http import server
+from gateway.http.admission import MAX_OF_ONE
 from gateway.http.server import Server
 from tests.gateway.http.conftest import Door
 
@@ -114,3 +117,51 @@ async def test_what_comes_before_a_body_has_a_bound_and_the_answer_is_a_problem(
         assert b"application/problem+json" in answer
         assert b"nosniff" in answer
         assert b'"status":%d' % status in answer
+
+
+def events_in(text: str) -> list[tuple[str, str]]:
+    """Read server-sent events: the id and the kind of each."""
+    blocks = [dict(line.split(": ", 1) for line in it.splitlines() if ": " in line) for it in text.split("\n\n")]
+    return [(it.get("id", ""), it["event"]) for it in blocks if "event" in it]
+
+
+async def test_a_run_is_followed_as_server_sent_events_until_it_ends(door: Door, port: int) -> None:
+    run = await door.start()
+    token = (door.services.settings.data / "admin.token").read_text().strip()
+    headers = {"authorization": f"Bearer {token}", "accept": "text/event-stream"}
+    url = f"http://127.0.0.1:{port}/api/v1/runs/{run}/events"
+    async with httpx.AsyncClient(headers=headers, trust_env=False, timeout=20) as client:
+        async with client.stream("GET", url) as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            text = ""
+            async for piece in answer.aiter_text():
+                text += piece
+                if "step_suspended" in text or "opening" in text:
+                    break
+        known = len(events_in(text))
+        async with client.stream("GET", url, headers={"last-event-id": str(known)}) as answer:
+            await door.services.engine.cancel(run, by="user:test")
+            rest = "".join([piece async for piece in answer.aiter_text()])
+        whole = (await client.get(url, headers={"accept": "application/json"})).json()["events"]
+    assert events_in(rest)[-1] == ("", "end")
+    followed = events_in(text) + events_in(rest)[:-1]
+    assert followed == [(str(event["seq"]), event["event"]) for event in whole]
+
+
+async def test_a_stream_ends_with_the_callers_credential_and_there_are_so_many_of_one(door: Door, port: int) -> None:
+    run = await door.start()
+    issued = await operations.add_operator(door.services.registry, "ann", rights=["read"], by="user:test")
+    headers = {"authorization": f"Bearer {issued.token}", "accept": "text/event-stream"}
+    url = f"http://127.0.0.1:{port}/api/v1/runs/{run}/events"
+    async with (
+        httpx.AsyncClient(headers=headers, trust_env=False, timeout=20) as client,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        streams = [await stack.enter_async_context(client.stream("GET", url)) for _ in range(MAX_OF_ONE)]
+        full = await client.get(url)
+        await operations.revoke_operator(door.services.registry, "ann", by="user:test")
+        for stream in streams:
+            assert not [
+                kind for _, kind in events_in("".join([it async for it in stream.aiter_text()])) if kind == "end"
+            ]
+    assert (full.status_code, full.json()["error"]) == (503, "too_many_connections")
