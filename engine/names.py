@@ -6,9 +6,10 @@ Numbers are zero-padded so that key order is number order. A prefix ends in `/`,
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
+
+from msgspec import Struct
 
 from engine.limits import NAME_PATTERN, NUMBER_DIGITS, SIGNAL_ID_PATTERN
 
@@ -16,6 +17,7 @@ NAME: Final = re.compile(NAME_PATTERN)
 SIGNAL_ID: Final = re.compile(SIGNAL_ID_PATTERN)
 RECORD_ID: Final = re.compile(r"[a-z0-9]{26}")
 
+_NUMBER: Final = f"%0{NUMBER_DIGITS}d"
 FORMAT: Final = "meta/format"
 OPEN: Final = "open/"
 READY: Final = "ready/"
@@ -50,7 +52,7 @@ def is_record_id(text: str) -> bool:
 
 def number(value: int) -> str:
     """Write a number as it stands in keys."""
-    return f"{value:0{NUMBER_DIGITS}d}"
+    return _NUMBER % value
 
 
 def number_of(key: str) -> int:
@@ -58,8 +60,7 @@ def number_of(key: str) -> int:
     return int(key.rsplit("/", 1)[1])
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(Struct, frozen=True):
     """A declared key of a workflow: what a signal is addressed to."""
 
     workflow: str
@@ -86,8 +87,7 @@ class Key:
         return f"{EARLY}{self.workflow}/{self.key}/{number(slot)}/{number(m)}"
 
 
-@dataclass(frozen=True, slots=True)
-class PendingAt:
+class PendingAt(Struct, frozen=True):
     """Where a pending signal is stored."""
 
     key: Key
@@ -193,7 +193,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def minute(moment: datetime) -> str:
     """Write the minute that `moment` falls into."""
-    return number(int((moment - _EPOCH) // timedelta(minutes=1)))
+    since = moment - _EPOCH
+    return number(since.days * 1440 + since.seconds // 60)
 
 
 def due(moment: datetime, kind: str, target: str) -> str:

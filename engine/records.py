@@ -297,8 +297,7 @@ Event = Created | Resumed | Expanded | StepStarted | Opening | StepEnded | Suspe
 T_co = TypeVar("T_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Stored(Generic[T_co]):
+class Stored(msgspec.Struct, Generic[T_co], frozen=True):
     """A record as it is stored: the value, the number that ends its key (0 if none does), and the store's stamp."""
 
     value: T_co
@@ -337,9 +336,9 @@ def decoder(of: object) -> Callable[[Record], object]:
             return Unreadable(record.key, "it has not the shape of its kind", record.stored_at)
         if value.at != record.key:
             return Unreadable(record.key, "it was written for another key", record.stored_at)
-        tail = record.key.rsplit("/", 1)[-1]
-        numbered = len(tail) == NUMBER_DIGITS and tail.isascii() and tail.isdigit()
-        return Stored(value, int(tail) if numbered else 0, record.stored_at)
+        tail = record.key[-NUMBER_DIGITS - 1 :]
+        numbered = tail[0] == "/" and tail.isascii() and tail[1:].isdigit() if tail else False
+        return Stored(value, int(tail[1:]) if numbered else 0, record.stored_at)
 
     return read
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from msgspec import Struct
+
 from engine.payload import Payload
 from engine.records import Sender, State
 from engine.workflows.schema import SchemaProblem
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignalRequest:
+class SignalRequest(Struct, frozen=True, kw_only=True):
     """A signal whose sender was authorised and whose payload passed the limits.
 
     `age_seconds` is how long it may have been under way before it got here: older than a step's `acceptEarly`, it is
@@ -25,8 +26,7 @@ class SignalRequest:
     age_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True):
     """What a sender gets: an id, and when the store stored its signal first. Never a payload."""
 
     id: str
@@ -43,8 +43,7 @@ class Where:
     step: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class Taken(Struct, frozen=True, kw_only=True):
     """The signal is durable. `duplicate`: an earlier message with the same id had decided already."""
 
     receipt: Receipt

@@ -6,12 +6,13 @@ the details that this caller may know. The doors differ only in how they write t
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, Literal, assert_never
+
+import msgspec
 
 from engine.clock import rfc3339
 from engine.limits import MAX_PAYLOAD_BYTES
@@ -138,14 +139,13 @@ DoorAnswer = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
+class Words(msgspec.Struct, frozen=True, kw_only=True):
     """What every door says. `error` is "" when accepted; `details` come in the order of their weight."""
 
     code: int
     error: ErrorName | Literal[""] = ""
     receipt: Receipt | None = None
-    details: dict[str, object] = field(default_factory=dict)
+    details: dict[str, object] = {}
 
     @property
     def ok(self) -> bool:
@@ -310,7 +310,7 @@ def _some_of(shown: list[dict[str, object]], total: int) -> dict[str, object]:
 
 
 def _compact(value: dict[str, object]) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    return msgspec.json.encode(value)
 
 
 def mqtt_reason(words: Words) -> int:

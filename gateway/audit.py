@@ -11,7 +11,7 @@ import asyncio
 import re
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from operator import attrgetter
@@ -26,6 +26,7 @@ from engine.errors import StoreUnavailable
 from engine.events import EngineEvent
 from engine.records import Stored, Unreadable
 from engine.store.base import Record, Store
+from engine.store.batching import again
 
 Door = Literal["", "mqtt", "bridge", "http", "ws", "cli"]
 
@@ -71,8 +72,11 @@ def _is_in_shape(event: object) -> bool:
     return _ALL.fullmatch("\n".join(_fields_of(event))) is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+def _misshapen(event: object) -> list[str]:
+    return [name for name, shape in _SHAPES.items() if shape.fullmatch(getattr(event, name)) is None]
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One thing to be written down. What has not the shape of its field is replaced by nothing, or by `?`."""
 
     action: str
@@ -93,15 +97,12 @@ class Entry:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        if _is_in_shape(self):
-            return
-        for name, shape in _SHAPES.items():
-            if shape.fullmatch(getattr(self, name)) is None:
-                object.__setattr__(self, name, _UNCLEAR if shape is _WORD else "")
+        for name in () if _is_in_shape(self) else _misshapen(self):
+            msgspec.structs.force_setattr(self, name, _UNCLEAR if _SHAPES[name] is _WORD else "")
 
 
-class AuditEvent(records.Value, frozen=True, kw_only=True, tag="audit"):
-    """An entry as it is stored; its time is the store's stamp. `prev` is the digest of this instance's event before."""
+class _Written(records.Value, frozen=True, kw_only=True, tag="audit"):
+    """An entry on its way into the store: its fields have their shapes already."""
 
     action: str
     result: str
@@ -121,10 +122,13 @@ class AuditEvent(records.Value, frozen=True, kw_only=True, tag="audit"):
     seconds: Annotated[float, msgspec.Meta(ge=0)]
     prev: str
 
+
+class AuditEvent(_Written, frozen=True, kw_only=True, tag="audit"):
+    """An entry as it is stored; its time is the store's stamp. `prev` is the digest of this instance's event before."""
+
     def __post_init__(self) -> None:
         if not _is_in_shape(self):
-            wrong = [name for name, shape in _SHAPES.items() if shape.fullmatch(getattr(self, name)) is None]
-            raise ValueError(f"not in shape: {', '.join(wrong)}")
+            raise ValueError(f"not in shape: {', '.join(_misshapen(self))}")
 
 
 _EVENT = records.decoder(AuditEvent)
@@ -185,7 +189,8 @@ class Audit:
         self._head = ""
         # One for all: nobody else writes as this instance, and no two events of it have one number.
         self._nonce = source.nonce()
-        self._lock = asyncio.Lock()
+        self._writing = self._crowded = False
+        self._waiters: list[asyncio.Future[None]] = []
         self._floods: OrderedDict[tuple[str, ...], _Flood] = OrderedDict()
 
     @property
@@ -218,8 +223,8 @@ class Audit:
     def revised(self, change: Revised) -> None:
         """Write down what an operator did to a device or an operator; for `Registry(noted=…)`."""
         what = "device" if change.kind == "device" else "operator"
-        subject = f"{change.kind}:{change.name}"
-        self.add(Entry(action=f"{what}.{change.did}", result=subject, principal=change.by, reason=change.detail))
+        about = f"{change.kind}:{change.name}"
+        self.add(Entry(action=f"{what}.{change.did}", result=about, principal=change.by, reason=change.detail))
 
     @property
     def waiting(self) -> int:
@@ -269,7 +274,7 @@ class Audit:
         flood = self._floods.pop(same)
         if flood.more:
             seconds = round(self._source.monotonic() - flood.since, 3)
-            self._add(replace(flood.entry, count=flood.more, seconds=seconds))
+            self._add(msgspec.structs.replace(flood.entry, count=flood.more, seconds=seconds))
 
     def _close_floods(self, *, older_than: float) -> None:
         before = self._source.monotonic() - older_than
@@ -284,11 +289,31 @@ class Audit:
     async def written(self) -> None:
         """Return when all that was noted before the call is durable; raises `StoreUnavailable`."""
         target = self._noted
-        if self._stored >= target:
-            return
-        async with self._lock:
-            while self._stored < target:
-                await self._flush()
+        while self._stored < target:
+            if not self._writing:
+                await self._write()
+            else:
+                self._waiters.append(asyncio.get_running_loop().create_future())
+                await self._waiters[-1]
+
+    async def _write(self) -> None:
+        """Write a batch; all who wait for it go on together, and hear of its fault, each with one of its own."""
+        self._writing, fault = True, None
+        try:
+            if self._crowded:
+                # Those whose records were in the same commit of the store are about to note their events.
+                await asyncio.sleep(0)
+            await self._flush()
+        except StoreUnavailable as error:
+            fault = error
+            raise
+        finally:
+            self._writing = False
+            waiters, self._waiters = self._waiters, []
+            self._crowded = bool(waiters)
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None) if fault is None else waiter.set_exception(again(fault))
 
     async def run(self) -> None:
         """Write for ever what nobody waits for; what the store does not take now is tried again."""
@@ -343,28 +368,8 @@ class Audit:
             self._prev = digest(value)
 
 
-def _event(entry: Entry, *, at: str, nonce: str, prev: str) -> AuditEvent:
-    return AuditEvent(
-        at=at,
-        nonce=nonce,
-        prev=prev,
-        action=entry.action,
-        result=entry.result,
-        principal=entry.principal,
-        workflow=entry.workflow,
-        key=entry.key,
-        wait=entry.wait,
-        run=entry.run,
-        job=entry.job,
-        step=entry.step,
-        receipt=entry.receipt,
-        reason=entry.reason,
-        door=entry.door,
-        address=entry.address,
-        bytes=entry.bytes,
-        count=entry.count,
-        seconds=entry.seconds,
-    )
+def _event(entry: Entry, *, at: str, nonce: str, prev: str) -> _Written:
+    return _Written(at=at, nonce=nonce, prev=prev, **msgspec.structs.asdict(entry))
 
 
 def _sameness(entry: Entry) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal
 
+from msgspec import Struct
+
 from devices import credentials, grants
 from devices.model import Device, Entry, Kind, Operator, Secret
 from devices.registry import Registry
@@ -27,8 +29,7 @@ MAX_TOKEN_CHARACTERS = 128
 CERTIFICATE: Final = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(Struct, frozen=True):
     """Somebody who proved who they are. `secret` names the credential: when that ends, so does this."""
 
     kind: Kind

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
+from msgspec import Struct
+
 from devices.model import Device
 from engine.clock import Source, derived_id
 from engine.errors import BadInput, NotFound, StoreDamaged, StoreUnavailable, WaysideError
@@ -83,8 +85,7 @@ class Engine(Protocol):
     async def waits(self, *, workflow: str | None = None, key: str | None = None) -> Mapping[str, object]: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class Origin(Struct, frozen=True, kw_only=True):
     """Which door a request came through, from where, and what a broker on the way has made of it.
 
     `age_seconds` is how long it may have lain in a broker's queue, `stale` that this is too long to act on; `again`
@@ -98,8 +99,7 @@ class Origin:
     again: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivered:
+class Delivered(Struct, frozen=True, kw_only=True):
     """What a request came to. `id` is the signal id, else a short digest of the payload.
 
     `answer_it` is false for one of many unidentified messages over a rate, `close` is true when the sender has just
@@ -139,8 +139,7 @@ class _Asked:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Result:
+class _Result(Struct, frozen=True):
     """An answer, and `why` in a word for the audit log alone. `limited` is the verdict of a rate."""
 
     answer: DoorAnswer

@@ -6,8 +6,10 @@ no longer allowed to have them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Protocol
+
+import msgspec
 
 from devices.model import Device, Entry
 from devices.registry import Registry
@@ -217,7 +219,7 @@ class MqttDoor:
             assert isinstance(about, SignalTopic)
             delivered = await self._ask(principal, about, message, origin)
             handled = self._handled(Admitted(it.device, principal), about, message, delivered)
-            replies += [replace(reply, device=it.device) for reply in handled.replies]
+            replies += [msgspec.structs.replace(reply, device=it.device) for reply in handled.replies]
         return Handled(tuple(replies))
 
     def _status(self, who: Admitted, message: Published) -> Handled:
@@ -325,6 +327,8 @@ def _principal(who: Admitted) -> Principal:
 def _addressed(about: Topic, message: Published) -> Topic:
     """Add the signal id that MQTT 5 carries as a user property; two different ids are none."""
     if not isinstance(about, SignalTopic):
+        return about
+    if not message.user_properties:
         return about
     ids = {value for name, value in message.user_properties if name == SIGNAL_ID_PROPERTY}
     if about.signal_id is not None:

@@ -9,14 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from msgspec import Struct
+
 from engine.names import is_name, is_signal_id
 
 Subject = Literal["signals", "runs", "waits", "-"]
 NOWHERE: Final = "-"
 
 
-@dataclass(frozen=True, slots=True)
-class SignalTopic:
+class SignalTopic(Struct, frozen=True):
     """`signals/<workflow>/<key>[/<signal-id>]`."""
 
     workflow: str

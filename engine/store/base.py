@@ -8,13 +8,13 @@ an error: a create whose answer was lost and that is retried is still recognised
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Record:
+
+class Record(Struct, frozen=True, gc=False):
     """A stored record: its key, its value, and the store's own stamp of when it was stored (UTC, microseconds)."""
 
     key: str

@@ -23,6 +23,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from gateway.bridge.heard import Heard, published
 from gateway.bridge.url import BrokerUrl
 from gateway.bridge.words import plain, refused, unreached
 
@@ -43,24 +44,6 @@ class BrokerFault(Exception):
         super().__init__(reason)
         self.reason = reason
         self.wrong_protocol = wrong_protocol
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """A message from the broker. `mid` is its packet id on this connection, 0 at QoS 0."""
-
-    topic: str
-    payload: bytes
-    mid: int
-    retain: bool
-    dup: bool
-    response_topic: str | None = None
-    correlation_data: bytes | None = None
-    user_properties: tuple[tuple[str, str], ...] = ()
-
-    def __repr__(self) -> str:
-        """Show sizes only: a payload may not reach a log."""
-        return f"Heard(topic={self.topic!r}, bytes={len(self.payload)}, mid={self.mid})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +79,15 @@ class Subscription:
 class Connection:
     """A connection that is open. Made by `connect`; of no use once `lost` has returned."""
 
-    def __init__(self, client: aiomqtt.Client, paho: Any, version: int) -> None:  # noqa: ANN401 - it has no public type
+    def __init__(
+        self,
+        client: aiomqtt.Client,
+        paho: Any,  # noqa: ANN401 - it has no public type
+        version: int,
+        heard: Callable[[Heard], None],
+    ) -> None:
         self.version = version
+        self._heard = heard
         self.session_present = False
         self._client = client
         self._paho = paho
@@ -132,6 +122,12 @@ class Connection:
         """Have paho read what is there, until nothing is, or the bridge has enough."""
         while (self._buffer or self._ended) and not self._paused and self._paho.socket() is not None:
             before = len(self._buffer)
+            # Between packets; paho may be in the middle of one, of which the rest is its own.
+            if self._paho._in_packet["command"] == 0 and (found := published(self._buffer, self.version)):  # noqa: SLF001
+                heard, size = found
+                del self._buffer[:size]
+                self._heard(heard)
+                continue
             self._paho.loop_read()
             if len(self._buffer) == before:
                 break
@@ -244,7 +240,7 @@ async def connect(options: Options, heard: Callable[[Heard], None]) -> AsyncIter
     """
     client = _client(options)
     paho: Any = client._client  # noqa: SLF001 - see the module's text
-    connection = Connection(client, paho, options.version)
+    connection = Connection(client, paho, options.version, heard)
     paho._ssl_wrap_socket = lambda plain_socket: _under_tls(plain_socket, paho, options.url.host)  # noqa: SLF001
     paho.manual_ack_set(on=True)
     paho.on_message = lambda _client, _data, message: _hand_on(message, heard, connection)

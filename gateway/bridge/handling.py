@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from devices.registry import Registry
 from engine.clock import Source
 from engine.errors import StoreUnavailable
 from gateway import audit as log
 from gateway.auth import Authority, Principal
-from gateway.bridge.connection import Heard
+from gateway.bridge.heard import Heard
 from gateway.bridge.topics import Elsewhere, FromDevice, Marker, Nonsense, Short, ShortForm, read
 from gateway.deliver import Origin
 from gateway.limits import Seldom
@@ -31,8 +32,7 @@ UNKNOWN_ANSWER_SECONDS: Final = 1.0
 _NEEDS_ID: Final = "over a shared subscription a signal needs an id: signals/<workflow>/<key>/<signal-id>"
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(Struct, frozen=True):
     """A message for the broker, at QoS 0; `retain` only to clear a retained one."""
 
     topic: str
@@ -41,8 +41,7 @@ class Outgoing:
     correlation_data: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Parcel:
+class Parcel(Struct, frozen=True):
     """A device's message, whoever's topic it came on."""
 
     device: str

@@ -15,8 +15,9 @@ from typing import Final
 
 from gateway import logs
 from gateway.bridge.backlog import Backlog
-from gateway.bridge.connection import Connection, Heard
+from gateway.bridge.connection import Connection
 from gateway.bridge.handling import Handling, Outgoing
+from gateway.bridge.heard import Heard
 from gateway.bridge.topics import SHORT, Marker, read
 from gateway.listener.port import Unavailable
 
@@ -30,8 +31,16 @@ class _InProgress:
     """A message on its way; `out` is None until it is decided."""
 
     mid: int
-    digest: bytes
+    message: Heard | None
     out: Sequence[Outgoing] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """What was decided and not acknowledged when a connection was lost."""
+
+    digest: bytes
+    out: Sequence[Outgoing] | None
 
 
 @dataclass(slots=True)
@@ -58,7 +67,7 @@ class Intake:
     _early: list[Heard] = field(default_factory=list)
     _order: deque[_InProgress] = field(default_factory=deque)
     _by_mid: dict[int, _InProgress] = field(default_factory=dict)
-    _carried: dict[int, _InProgress] = field(default_factory=dict)
+    _carried: dict[int, _Carried] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _stopping: bool = False
 
@@ -86,7 +95,11 @@ class Intake:
                 await asyncio.wait(tuple(self._tasks))
         finally:
             self._stopping = False
-        self._carried = {it.mid: it for it in self._order if it.out is not None}
+        self._carried = {
+            it.mid: _Carried(_digest(it.message), it.out)
+            for it in self._order
+            if it.mid and it.message is not None and it.out is not None
+        }
         self._order.clear()
         self._by_mid.clear()
 
@@ -116,7 +129,7 @@ class Intake:
             # Sent again on the live connection, because the store takes long: it is in progress.
             self.counts.repeated += 1
             return
-        entry = self._entry(message)
+        entry = _InProgress(message.mid, message)
         self._order.append(entry)
         if message.mid:
             self._by_mid[message.mid] = entry
@@ -130,13 +143,9 @@ class Intake:
         if len(self._order) >= self.in_flight:
             connection.pause()
 
-    def _entry(self, message: Heard) -> _InProgress:
-        digest = hashlib.sha256(message.topic.encode() + b"\0" + message.payload).digest() if message.mid else b""
-        return _InProgress(message.mid, digest)
-
     def _is_known(self, entry: _InProgress, message: Heard) -> bool:
         earlier = self._carried.pop(message.mid, None) if self._carried else None
-        if earlier is None or not message.dup or earlier.digest != entry.digest:
+        if earlier is None or not message.dup or earlier.digest != _digest(message):
             return False
         self.counts.repeated += 1
         entry.out = earlier.out
@@ -181,13 +190,17 @@ class Intake:
     def _mark(self, marker: Marker, message: Heard, connection: Connection) -> None:
         if message.mid:
             # It has no place in the order: nothing is decided by it.
-            entry = _InProgress(message.mid, b"", ())
+            entry = _InProgress(message.mid, None, ())
             self._order.append(entry)
             self._decided(entry, connection)
         if marker.nonce == self._nonce:
             self._backlog.marked(marker.topic_filter)
             if self._backlog.over:
                 self._marked.set()
+
+
+def _digest(message: Heard) -> bytes:
+    return hashlib.sha256(message.topic.encode() + b"\0" + message.payload).digest()
 
 
 def _filter_of(topic: str) -> str:

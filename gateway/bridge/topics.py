@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
+
 from devices.grants import ANY, SignalGrant
 from devices.model import Device, Entry
 from devices.registry import Registry
@@ -25,8 +27,7 @@ SHORT: Final = "signals/#"
 NOBODY: Final = "-"
 
 
-@dataclass(frozen=True, slots=True)
-class FromDevice:
+class FromDevice(Struct, frozen=True):
     """A message on a device's own topics; `topic` is without `d/<device>/`."""
 
     device: str

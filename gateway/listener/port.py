@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from msgspec import Struct
+
 DenialReason = Literal["bad_credentials", "disabled", "banned", "rate", "busy", "unavailable"]
 EndReason = Literal[
     "disconnected",  # the client sent DISCONNECT
@@ -28,8 +30,7 @@ RefusalReason = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(Struct, frozen=True):
     """A connection's authenticated device. `principal` is the application's own and is handed back unread."""
 
     device: str
@@ -45,8 +46,7 @@ class Denied:
     reason: DenialReason
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(Struct, frozen=True):
     """A PUBLISH as the client meant it: a topic alias is resolved, a QoS 2 repeat is not handed on a second time.
 
     The topic is well-formed UTF-8 without NUL, not empty and without wildcards; nothing else about it is checked.
@@ -67,8 +67,7 @@ class Published:
         return f"Published(topic={self.topic!r}, bytes={len(self.payload)}, qos={self.qos})"
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """An answer to the publishing device, sent to each of its connections that subscribes to it.
 
     `topic` is the canonical topic without `d/<device>/`: `replies/signals/front-door/kitchen-verdict/accepted`. It is
@@ -89,8 +88,7 @@ class Reply:
         return f"Reply(topic={self.topic!r}, bytes={len(self.payload)})"
 
 
-@dataclass(frozen=True, slots=True)
-class Handled:
+class Handled(Struct, frozen=True):
     """What became of a PUBLISH. Replies go out first, then PUBACK or PUBREC with `reason` (MQTT 5 alone says it).
 
     `presence` is what the device says of itself on `status`: it goes to whoever a will on `status` would go to.

@@ -1,7 +1,9 @@
 """How many signals a second the bridge takes from a broker, against a bare aiomqtt subscriber with manual ack.
 
 `python -m tests.benchmarks.bridge --broker mosquitto --signals 10000`: the same broker, the same messages, in one run.
-`held` are signals that are stored, audited and answered; `refused` are read, checked and answered. A table, and JSON.
+`held` are signals that are stored, audited and answered; `refused` are read, checked and answered. Beside the rates
+stands the CPU time that the subscriber's or the gateway's process took for each: what else the machine does moves it
+less. A table, and JSON.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ import struct
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from tests.support.behind import behind, workflow
+import psutil
+
+from tests.support.behind import Behind, behind, workflow
 from tests.support.brokers import KINDS, Broker, Kind
 from tests.support.plain_mqtt import CONNECT, PUBLISH, SUBSCRIBE, packet, read_packet, text
 
@@ -40,13 +44,13 @@ async def main(port, count, version):
     async with client:
         await client.subscribe("d/+/signals/#", qos=1)
         print("ready", flush=True)
-        seen, began = 0, 0.0
+        seen, began, used = 0, 0.0, time.process_time()
         async for message in client.messages:
             began = began or time.monotonic()
             client._client.ack(message.mid, message.qos)
             seen += 1
             if seen == count:
-                print(time.monotonic() - began, flush=True)
+                print(time.monotonic() - began, time.process_time() - used, flush=True)
                 return
 asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
 """
@@ -101,7 +105,15 @@ class Answers:
         self.done.set()
 
 
-async def bare(broker: Broker, count: int) -> float:
+@dataclass(frozen=True)
+class Rate:
+    """Messages a second, and microseconds of CPU for each."""
+
+    per_second: float
+    cpu_us: float
+
+
+async def bare(broker: Broker, count: int) -> Rate:
     version = "5" if broker.kind == "mosquitto" else "3"
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", BARE, str(broker.port), str(count), version, stdout=asyncio.subprocess.PIPE
@@ -109,25 +121,33 @@ async def bare(broker: Broker, count: int) -> float:
     assert process.stdout is not None
     await process.stdout.readline()
     flooding = asyncio.create_task(flood(broker.port, count, "none", f"b{time.monotonic_ns()}-"))
-    seconds = float(await process.stdout.readline())
+    seconds, used = map(float, (await process.stdout.readline()).split())
     await flooding
     await process.wait()
-    return count / seconds
+    return Rate(count / seconds, 1e6 * used / count)
 
 
-async def bridged(port: int, count: int, workflow_of: str) -> float:
+async def bridged(site: Behind, count: int, workflow_of: str) -> Rate:
+    assert site.gateway.process is not None
+    port, used = site.broker.port, cpu_seconds(site.gateway.process.pid)
     answers = Answers(count)
     listening = asyncio.create_task(answers.listen(port))
     await asyncio.sleep(0.2)
     flooding = asyncio.create_task(flood(port, count, workflow_of, f"g{time.monotonic_ns()}-"))
     await listening
     await flooding
-    return count / answers.seconds
+    return Rate(count / answers.seconds, 1e6 * (cpu_seconds(site.gateway.process.pid) - used) / count)
 
 
-async def measure(kind: Kind, count: int, rounds: int, directory: Path) -> dict[str, float]:
+def cpu_seconds(pid: int) -> float:
+    """Read what a process has used in all its threads."""
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system
+
+
+async def measure(kind: Kind, count: int, rounds: int, directory: Path) -> dict[str, Rate]:
     broker = Broker(kind, directory / "broker")
-    found: dict[str, list[float]] = {"bare": [], "held": [], "refused": []}
+    found: dict[str, list[Rate]] = {"bare": [], "held": [], "refused": []}
     async with behind(directory, broker, start=False, **LIMITS) as site:
         for number in range(DEVICES):
             name = f"device-{number:02d}"
@@ -141,9 +161,9 @@ async def measure(kind: Kind, count: int, rounds: int, directory: Path) -> dict[
                 await site.start()
                 for number in range(DEVICES):
                     await site.add(f"device-{number:02d}", f"signal:device-{number:02d}/verdict", "signal:door/verdict")
-            found["refused"].append(await bridged(broker.port, count, "door"))
-            found["held"].append(await bridged(broker.port, count, "{device}"))
-    return {name: sorted(rates)[len(rates) // 2] for name, rates in found.items()}
+            found["refused"].append(await bridged(site, count, "door"))
+            found["held"].append(await bridged(site, count, "{device}"))
+    return {name: sorted(rates, key=lambda rate: rate.per_second)[len(rates) // 2] for name, rates in found.items()}
 
 
 def main() -> None:
@@ -156,8 +176,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="wayside-bench-") as temporary:
         rates = asyncio.run(measure(chosen.broker, chosen.signals, chosen.rounds, Path(temporary)))
     for name, rate in rates.items():
-        print(f"{name:<8} {rate:8.0f} a second   {100 * rate / rates['bare']:5.0f} % of bare")
-    print(json.dumps({"broker": chosen.broker, "signals": chosen.signals, "rates": rates}))
+        part = 100 * rate.per_second / rates["bare"].per_second
+        print(f"{name:<8} {rate.per_second:8.0f} a second   {part:5.0f} % of bare   {rate.cpu_us:6.0f} us of CPU each")
+    shown = {name: asdict(rate) for name, rate in rates.items()}
+    print(json.dumps({"broker": chosen.broker, "signals": chosen.signals, "rates": shown}))
 
 
 if __name__ == "__main__":

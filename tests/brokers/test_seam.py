@@ -8,7 +8,8 @@ from typing import Self
 
 import pytest
 
-from gateway.bridge.connection import BrokerFault, Connection, Heard, Options, Subscription, connect
+from gateway.bridge.connection import BrokerFault, Connection, Options, Subscription, connect
+from gateway.bridge.heard import Heard
 from gateway.bridge.url import parse_url
 from tests.support.behind import ear
 from tests.support.brokers import Broker

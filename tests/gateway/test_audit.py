@@ -217,7 +217,7 @@ def test_no_text_field_takes_a_payload(payload: dict[str, object]) -> None:
         action=text, result=text, principal=text, workflow=text, key=text, wait=text, run=text, job=text, step=text,
         receipt=text, reason=text, address=text,
     )  # fmt: skip
-    for name in entry.__dataclass_fields__:
+    for name in entry.__struct_fields__:
         assert getattr(entry, name) in ("", "?", 0, 1, 0.0)
 
 

@@ -22,7 +22,7 @@ from engine.limits import (
 from engine.store.base import Record
 from engine.store.keys import check_item, check_items, check_key, check_range, range_end
 from engine.store.sqlite.batch import to_record
-from engine.store.sqlite.clock import HostClock, SystemHostClock, to_datetime, to_microseconds
+from engine.store.sqlite.clock import HostClock, SystemHostClock, to_datetime
 from engine.store.sqlite.faults import fault, is_busy, locked, no_answer
 from engine.store.sqlite.file import open_file
 from engine.store.sqlite.requests import Create, Delete, Items, Load, ReadClock, Watch, Write, deliver
@@ -149,8 +149,8 @@ class SqliteStore:
         only says that `until` has not passed, and nothing rests on how far it has come. Once it has passed, the
         strict answer decides. The clock of the file is never behind this host's.
         """
-        if until is not None and (local := self._writer.clock.local_us()) < to_microseconds(until):
-            return to_datetime(local)
+        if until is not None and (local := to_datetime(self._writer.clock.local_us())) < until:
+            return local
         loop = asyncio.get_running_loop()
         answer = await self._ask(ReadClock(loop, loop.create_future()))
         return to_datetime(cast("int", answer))
@@ -235,12 +235,19 @@ class SqliteStore:
 
 
 def _end(prefix: str) -> str | bytes:
+    if prefix.endswith("/"):
+        # As all of the engine's do.
+        return prefix[:-1] + "0"
     end = range_end(prefix)
     return _ABOVE_ALL if end is None else end
 
 
 def _parts(items: Items) -> Iterable[tuple[Items, int]]:
     """Cut a list where a batch would be too large, and give each part's bytes."""
+    size = sum([len(value) for _, value in items])
+    if 0 < len(items) <= SQLITE_BATCH_RECORDS and size <= SQLITE_BATCH_BYTES:
+        yield items, size
+        return
     part: list[tuple[str, bytes]] = []
     size = 0
     for item in items:
