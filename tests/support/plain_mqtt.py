@@ -90,13 +90,19 @@ class PlainClient:
             if kind != CONNACK or answer[1]:
                 raise Refused(answer[1])
             writer.write(packet(SUBSCRIBE, struct.pack("!H", 1) + text(replies) + b"\x01"))
-            kind, answer = await read_packet(reader)
+            # What waited in the session may come first.
+            waited = []
+            while (found := await read_packet(reader))[0] & 0xF0 == PUBLISH:
+                waited.append(found)
+            kind, answer = found
             if kind != SUBACK or answer[2] > 2:
                 raise Refused(answer[2])
         except BaseException:
             writer.close()
             raise
         client = cls(reader, writer, heard)
+        for kind, body in waited:
+            client._take(kind, body)
         client._number = 1
         client._reading = asyncio.create_task(client._read(), name=f"reading {client_id}")
         return client
