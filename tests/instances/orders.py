@@ -23,7 +23,9 @@ from engine.store.base import Store
 from engine.store.open import open_store
 
 # Of a kind of workflow, each with a key of its own: one for each order that is tried.
-WORKFLOWS = 150
+WORKFLOWS = 600
+# A sweep does more and more of them, all alike.
+MOST_OPERATIONS = 60
 
 
 class Actor:
@@ -82,17 +84,18 @@ class Stage:
     def fresh(self, kind: str) -> tuple[str, str]:
         """Name a workflow whose key nobody has used, and a run that nobody has started."""
         self.used[kind] += 1
+        assert self.used[kind] <= WORKFLOWS
         workflow = f"{kind}-{self.used[kind] - 1}"
         return workflow, derived_id("run", workflow)
 
 
 @asynccontextmanager
-async def stage(directory: Path, url: str) -> AsyncIterator[Stage]:
+async def stage(directory: Path, url: str, *, workflows: int = WORKFLOWS) -> AsyncIterator[Stage]:
     async with AsyncExitStack() as stack:
         actors = []
         for label in ("one", "other"):
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "tests.instances.actor", url, str(directory / label), label, str(WORKFLOWS),
+                sys.executable, "-m", "tests.instances.actor", url, str(directory / label), label, str(workflows),
                 stdin=PIPE, stdout=PIPE, limit=1 << 20,
             )  # fmt: skip
             stack.push_async_callback(_end, process)
@@ -133,7 +136,7 @@ async def run_race(stage: Stage, race: Race, *, stride: int = 1) -> int:
     for swapped in (False, True):
         first, second = (stage.other, stage.one) if swapped else (stage.one, stage.other)
         makes = (race.other, race.one) if swapped else (race.one, race.other)
-        for pause in range(0, 200, stride):
+        for pause in range(0, MOST_OPERATIONS, stride):
             workflow, run = stage.fresh(race.kind)
             if race.prepare is not None:
                 await race.prepare(stage, workflow, run)

@@ -19,7 +19,7 @@ async def test_two_processes_race_in_chosen_orders(
 ) -> None:
     """Each tenth order or so; `python -m tests.instances --orders` tries all of them, over every store."""
     began = monotonic()
-    async with STORES[kind](tmp_path) as url, stage(tmp_path, url) as on:
+    async with STORES[kind](tmp_path) as url, stage(tmp_path, url, workflows=100) as on:
         for race in RACES:
             if race.name not in SLOW:
                 await run_race(on, race, stride=10)
