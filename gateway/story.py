@@ -29,6 +29,7 @@ MAX_EVENTS: Final = 5_000
 MAX_PAGES: Final = 200
 _BEFORE: Final = timedelta(hours=1)
 _AROUND: Final = ("login.refused", "topic.refused", "device.")
+_OF_WORKFLOW: Final = ("run.", "config.workflow")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -175,7 +176,8 @@ def _steps(run: dict[str, Any] | None) -> list[tuple[datetime, str, str]]:
                 lines.append((datetime.fromisoformat(step["ended"]), "step.failed", f"{name} failed{code}"))
             elif step["status"] == "skipped" and (step["ended"] or run["ended"]):
                 at = datetime.fromisoformat(step["ended"] or run["ended"])
-                lines.append((at, "step.skipped", f"{name} was skipped: its guard or a step before it said so"))
+                why = "its guard is true" if step["guarded"] else "what it depends on ended otherwise"
+                lines.append((at, "step.skipped", f"{name} was skipped: {why}"))
             elif step["ended"] and step["status"] == "succeeded":
                 lines.append((datetime.fromisoformat(step["ended"]), "step.ended", f"{name} succeeded"))
     return lines
@@ -198,7 +200,7 @@ async def _around(
         lambda e: (
             (e.workflow, e.key) in keys
             or bool(run and e.run == run)
-            or (e.action.startswith("run.") and e.workflow in workflows and not run)
+            or (e.action.startswith(_OF_WORKFLOW) and e.workflow in workflows and not run)
             or e.action.startswith(_AROUND)
             or e.action == "signal.refused"
         ),
@@ -219,7 +221,7 @@ def _concerns(event: AuditEvent, keys: set[tuple[str, str]], senders: set[str], 
         return True
     if event.action.startswith(_AROUND) or (event.action == "signal.refused" and event.workflow):
         return event.principal in senders or (event.action.startswith("device.") and event.result in senders)
-    return event.action.startswith("run.") and event.workflow in workflows and not run
+    return event.action.startswith(_OF_WORKFLOW) and event.workflow in workflows and not run
 
 
 async def _read(

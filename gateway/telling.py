@@ -78,6 +78,8 @@ def sentence(event: AuditEvent) -> str:
         return f"{event.principal} was not let in by {_door(event)}: {why}{_times(event)}"
     if event.action == "topic.refused":
         return f"{event.principal} published to a topic that means nothing here{_times(event)}"
+    if event.action == "config.workflow":
+        return _edit(event)
     return " ".join(part for part in (event.principal, event.action, event.result, event.reason) if part)
 
 
@@ -131,6 +133,12 @@ def _run(event: AuditEvent, did: str) -> str:
             return f"{run} could not be driven ({event.reason})"
         case _:
             return f"{run} was {did}{by}"
+
+
+def _edit(event: AuditEvent) -> str:
+    if event.result == "broken":
+        return f"the definition of {event.workflow} was edited and has problems; what was in force before stays"
+    return f"the definition of {event.workflow} was {event.result}"
 
 
 def _door(event: AuditEvent) -> str:

@@ -9,6 +9,7 @@ import typer
 
 from engine.errors import WaysideError
 from gateway.cli import output
+from gateway.cli.arguments import Name
 from gateway.cli.client import Client, connect
 from gateway.cli.doubts import doubts, keys_of
 from gateway.cli.exports import export
@@ -26,7 +27,7 @@ def register(parent: typer.Typer) -> None:
 
 @app.command()
 def add(
-    name: str,
+    name: Name,
     grants: Annotated[
         list[str] | None,
         typer.Option("--grant", help="signal:WORKFLOW[/KEY], read:WORKFLOW, run:WORKFLOW or listen:TOPIC-FILTER"),
@@ -93,7 +94,7 @@ async def _list() -> None:
 
 
 @app.command()
-def show(name: str) -> None:
+def show(name: Name) -> None:
     """Show one device: its grants, and since when each of its tokens is good."""
     finish(_show(name))
 
@@ -123,7 +124,7 @@ def _use(secret: dict[str, Any], number: int, tokens: int) -> str:
 
 
 @app.command()
-def grant(name: str, grant: str) -> None:
+def grant(name: Name, grant: str) -> None:
     """Give a device one grant more."""
     finish(_grant(name, grant))
 
@@ -135,14 +136,14 @@ async def _grant(name: str, grant: str) -> None:
 
 
 @app.command()
-def ungrant(name: str, grant: str) -> None:
+def ungrant(name: Name, grant: str) -> None:
     """Take a grant from a device; in force for its open connections at once."""
     finish(_change("DELETE", f"/devices/{name}/grants", f"{name} no longer has {grant}", query={"grant": grant}))
 
 
 @app.command()
 def rotate(
-    name: str,
+    name: Name,
     finish_: Annotated[bool, typer.Option("--finish", help="end the older token")] = False,
 ) -> None:
     """Give a device a second token beside the first; with --finish, end the first."""
@@ -161,25 +162,25 @@ async def _rotate(name: str) -> None:
 
 
 @app.command()
-def revoke(name: str) -> None:
+def revoke(name: Name) -> None:
     """End a device's tokens and close its connections; `rotate` lets it back in."""
     finish(_change("POST", f"/devices/{name}/revoke", f"{name} has no token any more"))
 
 
 @app.command()
-def disable(name: str) -> None:
+def disable(name: Name) -> None:
     """Keep a device out until `enable`; its tokens and grants stay."""
     finish(_change("POST", f"/devices/{name}/disable", f"{name} is disabled"))
 
 
 @app.command()
-def enable(name: str) -> None:
+def enable(name: Name) -> None:
     """Let a disabled device in again."""
     finish(_change("POST", f"/devices/{name}/enable", f"{name} is enabled"))
 
 
 @app.command()
-def delete(name: str) -> None:
+def delete(name: Name) -> None:
     """Delete a device."""
     finish(_change("DELETE", f"/devices/{name}", f"{name} is deleted"))
 

@@ -8,6 +8,7 @@ import typer
 
 from engine.errors import Conflict, WaysideError
 from gateway.cli import output
+from gateway.cli.arguments import Name
 from gateway.cli.client import connect
 from gateway.cli.invocation import current
 from gateway.cli.main import finish
@@ -23,7 +24,7 @@ def register(parent: typer.Typer) -> None:
 
 @app.command()
 def add(
-    name: str,
+    name: Name,
     rights: Annotated[
         list[str] | None,
         typer.Option("--right", help="read, run, signal or admin (all of them); may be given several times [read]"),
@@ -63,7 +64,7 @@ async def _list() -> None:
 
 
 @app.command()
-def rotate(name: str, finish_: Annotated[bool, typer.Option("--finish", help="end the older token")] = False) -> None:
+def rotate(name: Name, finish_: Annotated[bool, typer.Option("--finish", help="end the older token")] = False) -> None:
     """Give an operator a second token beside the first; with --finish, end the first."""
     if finish_:
         finish(_change(f"/operators/{name}/rotate/finish", f"{name} has the newer token alone"))
@@ -76,7 +77,7 @@ def rotate(name: str, finish_: Annotated[bool, typer.Option("--finish", help="en
 
 
 @app.command()
-def revoke(name: str) -> None:
+def revoke(name: Name) -> None:
     """End an operator's tokens and sessions of the page; the name may be used again."""
     finish(_change(f"/operators/{name}/revoke", f"{name} is revoked"))
 

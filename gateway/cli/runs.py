@@ -8,24 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from engine.errors import BadInput
-from engine.names import is_record_id
 from gateway.cli import output
+from gateway.cli.arguments import Run
 from gateway.cli.client import connect
 from gateway.cli.following import follow_run, in_words, say_how_it_stands
 from gateway.cli.invocation import current
 from gateway.cli.main import finish
 
 app = typer.Typer(no_args_is_help=True, help="Look at runs, and cancel, retry or remove them.")
-
-
-def _id(run: str) -> str:
-    """Refuse what cannot be a run's id before a gateway is asked for it."""
-    if not is_record_id(run):
-        raise BadInput("this is no run's id: 26 characters of a-z and 0-9", hint="`wayside run list` shows the runs")
-    return run
-
-
-Run = Annotated[str, typer.Argument(callback=_id)]
 
 
 def register(parent: typer.Typer) -> None:

@@ -10,6 +10,7 @@ import typer
 from engine.errors import BadInput
 from engine.names import is_record_id, is_signal_id
 from gateway.cli import output
+from gateway.cli.arguments import checked_name
 from gateway.cli.client import connect
 from gateway.cli.following import say_how_it_stands
 from gateway.cli.invocation import current
@@ -41,7 +42,7 @@ def signal(
         )
     if signal_id and not is_signal_id(signal_id):
         raise BadInput("--id takes 1 to 64 characters of A-Z, a-z, 0-9, _ and -")
-    path = f"/waits/{wait}/signal" if wait else f"/signals/{arguments[0]}/{arguments[1]}"
+    path = f"/waits/{wait}/signal" if wait else "/signals/" + "/".join(map(checked_name, arguments[:2]))
     text = sys.stdin.buffer.read(1 << 20) if arguments[-1] == "-" else arguments[-1].encode("utf-8", "surrogateescape")
     finish(_signal(path, text, {"Idempotency-Key": signal_id} if signal_id else {}))
 

@@ -11,6 +11,7 @@ import typer
 
 from engine.errors import BadInput
 from gateway.cli import output
+from gateway.cli.arguments import Name
 from gateway.cli.client import Client, connect
 from gateway.cli.following import follow_run, say_how_it_stands
 from gateway.cli.invocation import current
@@ -104,7 +105,7 @@ async def _list() -> None:
 
 
 @app.command()
-def show(name: str) -> None:
+def show(name: Name) -> None:
     """Show one definition: its jobs, steps and keys, and what is wrong with a newer edit of its file."""
     finish(_show(name))
 
@@ -129,7 +130,7 @@ async def _show(name: str) -> None:
 
 @app.command("run")
 def start(
-    name: str,
+    name: Name,
     inputs: Annotated[list[str] | None, typer.Option("--input", metavar="NAME=VALUE", help="JSON, else text")] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="show what happens until the run ends; exit 1 if it fails")

@@ -12,6 +12,7 @@ import pytest
 
 from devices import operations
 from gateway.app import compose
+from gateway.audit import Entry
 from gateway.config import load
 from gateway.http.app import create_app
 from gateway.http.front import Front
@@ -238,3 +239,15 @@ async def test_the_log_is_found_as_it_was_written(door: Door) -> None:
     assert found["ok"]
     assert found["events"] > 2
     assert found["flaws"] == []
+
+
+async def test_edits_of_the_definition_are_in_the_story_of_its_keys(door: Door) -> None:
+    for result in ("changed", "broken"):
+        door.services.audit.add(Entry(action="config.workflow", result=result, workflow="front-door"))
+    door.services.audit.add(Entry(action="config.workflow", result="changed", workflow="quick"))
+    async with door.admin() as admin:
+        told = (await admin.get("/api/v1/audit/why", params={"about": "front-door/verdict"})).json()
+    assert [line["text"] for line in told["story"]] == [
+        "the definition of front-door was changed",
+        "the definition of front-door was edited and has problems; what was in force before stays",
+    ]
