@@ -3,7 +3,8 @@
 aiomqtt 2.5 has no manual acknowledgement (empicano/aiomqtt#345), an incoming queue that throws away what does not fit,
 and reads a packet in three system calls. Here a message is handed on as it comes, acknowledged when the bridge says
 so, and the stream is read a block at a time and left unread while the bridge has enough to do: the broker waits, and
-nothing is thrown away. What is relied on of `client._client` (paho-mqtt 2) is proved by `tests/brokers/test_seam.py`.
+nothing is thrown away. What is relied on of `client._client` (paho-mqtt 2) is proved by `test_seam.py` and, for TLS, by
+`test_connecting.py` in `tests/brokers`.
 """
 
 from __future__ import annotations
