@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query
@@ -78,39 +79,34 @@ async def rotate(device: Which, parts: Parts, who: Who) -> dict[str, Any]:
     return await _issued(parts, await operations.rotate(parts.registry, device, by=who.name))
 
 
-@router.post("/{device}/rotate/finish", response_model=DeviceView, responses=_ERRORS)
-async def finish_rotation(device: Which, parts: Parts, who: Who) -> dict[str, Any]:
-    """End a device's older token."""
-    who.must_be_operator("admin")
-    return await _done(parts, await operations.finish_rotation(parts.registry, device, by=who.name))
+Change = Callable[..., Awaitable[Device]]
 
 
-@router.post("/{device}/revoke", response_model=DeviceView, responses=_ERRORS)
-async def revoke(device: Which, parts: Parts, who: Who) -> dict[str, Any]:
-    """End all tokens of a device and close its connections."""
-    who.must_be_operator("admin")
-    return await _done(parts, await operations.revoke(parts.registry, device, by=who.name))
+def _changing(change: Change) -> Callable[..., Awaitable[dict[str, Any]]]:
+    async def route(device: Which, parts: Parts, who: Who) -> dict[str, Any]:
+        who.must_be_operator("admin")
+        return await _done(parts, await change(parts.registry, device, by=who.name))
+
+    return route
 
 
-@router.post("/{device}/disable", response_model=DeviceView, responses=_ERRORS)
-async def disable(device: Which, parts: Parts, who: Who) -> dict[str, Any]:
-    """Keep a device out, with its tokens and grants."""
-    who.must_be_operator("admin")
-    return await _done(parts, await operations.disable(parts.registry, device, by=who.name))
-
-
-@router.post("/{device}/enable", response_model=DeviceView, responses=_ERRORS)
-async def enable(device: Which, parts: Parts, who: Who) -> dict[str, Any]:
-    """Let a disabled device in again."""
-    who.must_be_operator("admin")
-    return await _done(parts, await operations.enable(parts.registry, device, by=who.name))
-
-
-@router.delete("/{device}", response_model=DeviceView, responses=_ERRORS)
-async def delete(device: Which, parts: Parts, who: Who) -> dict[str, Any]:
-    """Delete a device; its history stays."""
-    who.must_be_operator("admin")
-    return await _done(parts, await operations.delete(parts.registry, device, by=who.name))
+_CHANGES: Final[tuple[tuple[str, str, str, Change, str], ...]] = (
+    ("POST", "/rotate/finish", "finish_rotation", operations.finish_rotation, "End a device's older token."),
+    ("POST", "/revoke", "revoke", operations.revoke, "End all tokens of a device and close its connections."),
+    ("POST", "/disable", "disable", operations.disable, "Keep a device out, with its tokens and grants."),
+    ("POST", "/enable", "enable", operations.enable, "Let a disabled device in again."),
+    ("DELETE", "", "delete", operations.delete, "Delete a device; its history stays."),
+)
+for _method, _path, _name, _change, _text in _CHANGES:
+    router.add_api_route(
+        f"/{{device}}{_path}",
+        _changing(_change),
+        methods=[_method],
+        name=_name,
+        description=_text,
+        response_model=DeviceView,
+        responses=_ERRORS,
+    )
 
 
 async def _done(parts: Services, device: Device) -> dict[str, Any]:
