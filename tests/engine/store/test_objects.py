@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
+from collections import Counter
+from collections.abc import Awaitable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -17,6 +20,7 @@ from engine.store.objects.listing import Listing
 from engine.store.objects.paths import CHECK, CLOCK, HINT, decode, encode, folder
 from engine.store.objects.requests import PAGE, Entry, Requests
 from engine.store.open import open_store
+from tests.support.bench import bench
 from tests.support.mosquitto import free_port
 from tests.support.objects import bucket, shared_service
 from tests.support.proxy import Mode, proxy
@@ -172,6 +176,40 @@ async def test_an_operation_costs_few_requests(capsys: pytest.CaptureFixture[str
         "now, strictly": {"PUT": 1, "HEAD": 1},
         "now, long before a deadline": {},
     }
+
+
+DOOR = """
+name: door-{number}
+jobs:
+  - name: main
+    steps:
+      - name: verdict
+        task: {{ type: wait_for_signal, key: verdict, acceptEarly: 600, timeout: 3000 }}
+"""
+
+
+async def test_a_sweep_and_a_signal_cost_as_many_requests_however_much_is_stored(tmp_path: Path) -> None:
+    service = shared_service("gs")
+    texts = [DOOR.format(number=number) for number in range(26)]
+    async with bucket(service) as name:
+        store = open_store(service.url(name))
+        assert isinstance(store, ObjectStore)
+
+        async def asked(of: Awaitable[object]) -> Counter[str]:
+            before = store.counts.copy()
+            await of
+            return store.counts - before
+
+        async with bench(tmp_path, *texts, store=store) as one:
+            costs = []
+            for number in (0, 1, 24):
+                for open_wait in range(0 if number < 2 else 2, number):
+                    await one.start(f"door-{open_wait}")
+                await one.sweep()
+                costs.append((await asked(one.sweep()), await asked(one.signal(f"door-{number + 1}", "verdict", {}))))
+        await store.close()
+    assert costs[1] == costs[2]
+    assert sum(costs[2][0].values()) < 20
 
 
 async def test_a_prefix_keeps_two_stores_in_one_bucket_apart() -> None:
