@@ -262,9 +262,9 @@ async def all_ended(gateway: Gateway) -> None:
             await asyncio.sleep(0.5)
 
 
-async def judge(data: Path, everyone: list[Simulated], report: Report) -> None:
-    """Compare what devices were told with what the store holds."""
-    store = open_store(str(data / "wayside.db"))
+async def judge(data: Path, everyone: list[Simulated], report: Report, *, url: str = "") -> None:
+    """Compare what devices were told with what the store holds: the one that `url` names, or the directory's own."""
+    store = open_store(url or str(data / "wayside.db"))
     try:
         applied: Counter[str] = Counter()
         for record in await store.list("outcomes/"):

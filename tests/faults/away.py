@@ -1,0 +1,250 @@
+"""Take the store away from under a gateway, in every way that it has, while devices signal; count what became of it.
+
+    python -m tests.faults.away [--stores sqlite postgres nats s3] [--times 3] [--devices 20] [--seed 1]
+
+PostgreSQL is stopped and killed; NATS loses its leader, and then its majority; the object store answers 500, 503 and
+409, hangs, loses its answers and refuses connections; SQLite's disk is full. Meanwhile `/readyz` answers 503; nobody
+touches the gateway, and it has to be ready again by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+import httpx
+
+from tests.faults.kill import Report, all_ended, judge, prepare
+from tests.support.nats import cluster
+from tests.support.objects import bucket, shared_service
+from tests.support.postgres import server
+from tests.support.proxy import Mode, proxy
+from tests.support.serving import Gateway
+
+Deed = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """How the store goes away and comes back; `felt` when nothing can be stored meanwhile."""
+
+    name: str
+    begin: Deed
+    end: Deed
+    felt: bool = True
+
+
+@dataclass(frozen=True)
+class Place:
+    """A store that can be troubled."""
+
+    url: str
+    troubles: Sequence[Trouble]
+
+
+@dataclass
+class Seen:
+    """What was seen of the gateway while its store was away."""
+
+    troubles: int = 0
+    unready: int = 0
+    slowest: float = 0.0
+
+
+@asynccontextmanager
+async def postgres(directory: Path) -> AsyncIterator[Place]:
+    with server() as own:
+
+        def stopping(mode: str) -> Trouble:
+            return Trouble(
+                f"{mode} stop", lambda: asyncio.to_thread(own.stop, mode), lambda: asyncio.to_thread(own.start)
+            )
+
+        yield Place(own.url(), [stopping("immediate"), stopping("fast")])
+
+
+@asynccontextmanager
+async def nats(directory: Path) -> AsyncIterator[Place]:
+    with cluster(3) as three:
+        url = three.url("away")
+        killed = []
+
+        async def leader() -> None:
+            killed.append(await three.leader("away"))
+            killed[-1].kill()
+
+        async def majority() -> None:
+            for node in three.nodes[:2]:
+                node.kill()
+                killed.append(node)
+
+        async def again() -> None:
+            while killed:
+                killed.pop().start()
+
+        # Without a leader writes wait until there is another, some seconds: the gateway need not notice.
+        yield Place(url, [Trouble("leader killed", leader, again, felt=False), Trouble("two killed", majority, again)])
+
+
+def _answer(status: str) -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()
+
+
+@asynccontextmanager
+async def s3(directory: Path) -> AsyncIterator[Place]:
+    service = shared_service("s3")
+    async with bucket(service) as name, proxy(service.port) as between:
+
+        def setting(mode: Mode, canned: bytes = b"") -> Deed:
+            async def deed() -> None:
+                between.set(mode, canned)
+                between.cut()
+
+            return deed
+
+        ways = [
+            ("500", Mode.ANSWER, _answer("500 Internal Server Error")), ("losing answers", Mode.LOSE_ANSWERS, b""),
+            ("503", Mode.ANSWER, _answer("503 Slow Down")), ("hanging", Mode.HANG, b""),
+            ("409", Mode.ANSWER, _answer("409 Conflict")), ("refusing", Mode.REFUSE, b""),
+        ]  # fmt: skip
+        yield Place(
+            service.url(name, port=between.port),
+            [Trouble(name, setting(mode, canned), setting(Mode.PASS)) for name, mode, canned in ways],
+        )
+
+
+@asynccontextmanager
+async def sqlite(directory: Path) -> AsyncIterator[Place]:
+    small = directory / "small"
+    small.mkdir()
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(small)]
+    mounted = await asyncio.to_thread(subprocess.run, mounting, check=False)
+    if mounted.returncode:
+        raise SystemExit("a disk that fills up takes the right to mount one: run this as root")
+    fill = small / "fill"
+
+    async def full() -> None:
+        with contextlib.suppress(OSError), fill.open("wb", buffering=0) as file:
+            while True:
+                file.write(b"\0" * 65_536)
+
+    async def roomy() -> None:
+        fill.unlink()
+
+    try:
+        yield Place(f"sqlite://{small}/wayside.db", [Trouble("disk full", full, roomy)])
+    finally:
+        await asyncio.to_thread(subprocess.run, ["umount", str(small)], check=False)
+
+
+STORES: dict[str, Callable[[Path], AbstractAsyncContextManager[Place]]] = {
+    "sqlite": sqlite, "postgres": postgres, "nats": nats, "s3": s3
+}  # fmt: skip
+
+
+async def hunt(kind: str, directory: Path, *, times: int, devices: int, seed: int) -> tuple[Report, Seen]:
+    """Do the whole run over one kind of store."""
+    dice, report, seen = random.Random(seed), Report(), Seen()
+    async with STORES[kind](directory) as place:
+        gateway = Gateway(directory / "data", environment={"WAYSIDE_STORE": place.url})
+        gateway.data.mkdir()
+        everyone = await prepare(gateway, devices, dice)
+        stop = asyncio.Event()
+        tasks = [asyncio.create_task(each.live(stop), name=each.name) for each in everyone]
+        async with gateway.client() as client:
+            for number in range(times * len(place.troubles)):
+                enough = sum(len(each.told) for each in everyone) + devices
+                async with asyncio.timeout(120):
+                    while sum(len(each.told) for each in everyone) < enough:
+                        await asyncio.sleep(0.05)
+                await _one_trouble(place.troubles[number % len(place.troubles)], client, seen)
+        stop.set()
+        await asyncio.gather(*tasks)
+        await all_ended(gateway)
+        for each in everyone:
+            if each.client is not None:
+                await each.client.close()
+            report.answers += each.answers
+        assert gateway.process is not None
+        assert gateway.process.returncode is None, "the gateway ended"
+        assert await gateway.stop() == 0
+        await judge(gateway.data, everyone, report, url=place.url)
+    return report, seen
+
+
+async def _one_trouble(trouble: Trouble, client: httpx.AsyncClient, seen: Seen) -> None:
+    seen.troubles += 1
+    await trouble.begin()
+    ready = f"http://127.0.0.1:{client.base_url.port}/readyz"
+    statuses: set[int] = set()
+    try:
+        give_up_at = monotonic() + (40 if trouble.felt else 3)
+        while monotonic() < give_up_at and 503 not in statuses:
+            statuses.add((await client.get(ready)).status_code)
+            await asyncio.sleep(0.1)
+        if trouble.felt:
+            assert 503 in statuses, f"{trouble.name}: /readyz answers {statuses}"
+        if 503 in statuses:
+            seen.unready += 1
+            # Long enough for devices to be turned away, too.
+            await asyncio.sleep(1)
+    finally:
+        await trouble.end()
+    began = monotonic()
+    async with asyncio.timeout(60):
+        while (await client.get(ready)).status_code != 200:
+            await asyncio.sleep(0.1)
+    seen.slowest = max(seen.slowest, monotonic() - began)
+
+
+def told(kind: str, report: Report, seen: Seen) -> list[str]:
+    """Say in words what it came to."""
+    refused = {name: count for name, count in report.answers.items() if name != "accepted"}
+    return [
+        (
+            f"{kind}: {seen.troubles} times away; /readyz answered 503 in {seen.unready}; ready again by itself within "
+            f"{seen.slowest:.1f} s of its return"
+        ),
+        (
+            f"  signals acknowledged {report.told}, applied {report.outcomes}, held within their limit {report.held}, "
+            f"refused {sum(refused.values())} {refused}, repeated {report.repeats}"
+        ),
+        (
+            f"  lost {len(report.lost)} {report.lost[:3]}, applied twice {len(report.twice)}, "
+            f"runs {dict(report.runs)}, not ended {len(report.unfinished)}"
+        ),
+    ]
+
+
+def main() -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stores", nargs="+", choices=list(STORES), default=list(STORES))
+    parser.add_argument("--times", type=int, default=3, help="how often each trouble comes")
+    parser.add_argument("--devices", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args()
+    good = True
+    for kind in chosen.stores:
+        with tempfile.TemporaryDirectory(prefix="wayside-away-") as directory:
+            report, seen = asyncio.run(
+                hunt(kind, Path(directory), times=chosen.times, devices=chosen.devices, seed=chosen.seed)
+            )
+        print("\n".join(told(kind, report, seen)), flush=True)
+        good = good and report.good
+    print("nothing was lost and nothing applied twice" if good else "FAILED")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
