@@ -157,8 +157,6 @@ async def test_a_run_is_cancelled_retried_and_removed_by_its_commands(gateway: S
 async def test_a_run_says_why_a_step_was_skipped(data: Path) -> None:
     (data / "workflows" / "skips.yaml").write_text(SKIPS)
     started = (await run(data, "workflow", "run", "skips", "--json")).json["run"]
-    steps = (await run(data, "run", "show", started, "--json")).json["jobs"][0]["steps"]
-    assert [(step["status"], step["guarded"]) for step in steps] == [("skipped", True), ("skipped", False)]
     shown = (await run(data, "run", "show", started)).out
     assert [line.split("\t")[-1] for line in shown.splitlines()[-2:]] == [
         "its guard is true",
