@@ -89,4 +89,6 @@ def secret_number(bits: int) -> int:
 
 def rfc3339(moment: datetime) -> str:
     """Write a moment as every door does: UTC, milliseconds (cut, not rounded: never later than it was), `Z`."""
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"

@@ -99,12 +99,17 @@ class SqliteStore:
 
     async def get(self, key: str) -> Record | None:
         check_key(key)
-        rows = await self._read(_GET, (key,))
+        rows = self._rows(_GET, (key,))
+        if rows is None:
+            rows = await self._patiently(_GET, (key,))
         return to_record(rows[0]) if rows else None
 
     async def last(self, prefix: str) -> Record | None:
         check_range(prefix, None, None)
-        rows = await self._read(_LAST, (prefix, _end(prefix)))
+        bounds = (prefix, _end(prefix))
+        rows = self._rows(_LAST, bounds)
+        if rows is None:
+            rows = await self._patiently(_LAST, bounds)
         return to_record(rows[0]) if rows else None
 
     async def list(self, prefix: str, *, after: str | None = None, limit: int | None = None) -> list[Record]:
@@ -118,7 +123,9 @@ class SqliteStore:
         found: list[Record] = []
         while limit is None or len(found) < limit:
             wanted = SQLITE_PAGE_RECORDS if limit is None else min(SQLITE_PAGE_RECORDS, limit - len(found))
-            rows = await self._read(statement, (start, end, wanted))
+            rows = self._rows(statement, (start, end, wanted))
+            if rows is None:
+                rows = await self._patiently(statement, (start, end, wanted))
             found.extend(map(to_record, rows))
             if len(rows) < wanted:
                 break
@@ -206,20 +213,24 @@ class SqliteStore:
         else:
             self._watchdog = None
 
-    async def _read(self, statement: str, parameters: tuple[object, ...]) -> _Rows:
-        give_up_at: float | None = None
-        while True:
-            try:
-                return self._connected().execute(statement, parameters).fetchall()
-            except sqlite3.Error as error:
-                if not is_busy(error):
-                    self._disconnect()
-                    raise fault(error, self._file.path) from error
-            # Rare: another process recovers the file, or holds all of it.
-            give_up_at = give_up_at or monotonic() + self._lock_seconds
-            if monotonic() >= give_up_at:
-                raise locked(self._file.path, self._lock_seconds)
+    def _rows(self, statement: str, parameters: tuple[object, ...]) -> _Rows | None:
+        """Read at once; None while another process keeps the file to itself, which is rare: then `_patiently`."""
+        try:
+            return self._connected().execute(statement, parameters).fetchall()
+        except sqlite3.Error as error:
+            if not is_busy(error):
+                self._disconnect()
+                raise fault(error, self._file.path) from error
+            return None
+
+    async def _patiently(self, statement: str, parameters: tuple[object, ...]) -> _Rows:
+        """Read as soon as the process that recovers the file, or holds all of it, lets go."""
+        give_up_at = monotonic() + self._lock_seconds
+        while monotonic() < give_up_at:
             await asyncio.sleep(_READ_RETRY_SECONDS)
+            if (rows := self._rows(statement, parameters)) is not None:
+                return rows
+        raise locked(self._file.path, self._lock_seconds)
 
     def _connected(self) -> sqlite3.Connection:
         if self._closed:
@@ -246,7 +257,7 @@ def _parts(items: Items) -> Iterable[tuple[Items, int]]:
     """Cut a list where a batch would be too large, and give each part's bytes."""
     size = sum([len(value) for _, value in items])
     if 0 < len(items) <= SQLITE_BATCH_RECORDS and size <= SQLITE_BATCH_BYTES:
-        yield items, size
+        yield tuple(items), size
         return
     part: list[tuple[str, bytes]] = []
     size = 0
