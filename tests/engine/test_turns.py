@@ -39,3 +39,29 @@ async def test_a_failed_turn_lets_the_next_one_in_and_nothing_is_kept() -> None:
     async with asyncio.timeout(1), turns.of(KITCHEN):
         pass
     assert not turns._turns
+
+
+@pytest.mark.parametrize("handed_over", [False, True])
+async def test_who_gives_up_while_waiting_holds_nobody_up(*, handed_over: bool) -> None:
+    turns, order = Turns(), list[str]()
+    held = asyncio.Event()
+
+    async def take(name: str) -> None:
+        async with turns.of(KITCHEN):
+            order.append(name)
+            if name == "first":
+                await held.wait()
+
+    first, second, third = [asyncio.create_task(take(name)) for name in ("first", "second", "third")]
+    await asyncio.sleep(0)
+    if handed_over:
+        held.set()
+        # The first lets go in this turn of the loop: the second has it then, and has not gone on.
+        await asyncio.sleep(0)
+        assert first.done()
+    second.cancel()
+    held.set()
+    async with asyncio.timeout(1):
+        await asyncio.gather(first, second, third, return_exceptions=True)
+    assert order == ["first", "third"]
+    assert not turns._turns

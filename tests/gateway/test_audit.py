@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -232,3 +233,71 @@ async def test_an_event_that_holds_more_than_its_fields_take_cannot_be_made_or_r
     (record,) = await store.list("audit/")
     forged = Record(record.key, record.value.replace(b'"not_found"', b'"x y"'), record.stored_at)
     assert isinstance(read_event(forged), Unreadable)
+
+
+class Gated(MemoryStore):
+    """Stores when it is let, or fails when it is told to; counts the commits."""
+
+    def __init__(self) -> None:
+        super().__init__(ManualClock())
+        self.gate = asyncio.Event()
+        self.began = asyncio.Event()
+        self.away = False
+        self.commits = 0
+
+    async def create_all(self, items: Sequence[tuple[str, bytes]]) -> list[Record]:
+        self.began.set()
+        await self.gate.wait()
+        if self.away:
+            raise StoreUnavailable("away")
+        self.commits += 1
+        return await super().create_all(items)
+
+
+async def waiting(audit: Audit, store: Gated, count: int) -> list[asyncio.Task[None]]:
+    """Have one write and the others wait for it, each behind an event of its own."""
+
+    async def one(n: int) -> None:
+        audit.add(Entry(action="run.created", reason=f"n-{n}"))
+        await audit.written()
+
+    tasks = [asyncio.create_task(one(n)) for n in range(count)]
+    await store.began.wait()
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def test_all_who_wait_behind_a_write_share_the_next_one(source: HandSource) -> None:
+    store = Gated()
+    audit = Audit(store, "one", source)
+    tasks = await waiting(audit, store, 50)
+    store.gate.set()
+    async with asyncio.timeout(5):
+        await asyncio.gather(*tasks)
+    assert store.commits == 2
+    assert [event.reason for event in await events(store)] == [f"n-{n}" for n in range(50)]
+
+
+async def test_all_who_wait_for_a_write_that_fails_are_told_and_nothing_is_lost(source: HandSource) -> None:
+    store = Gated()
+    audit = Audit(store, "one", source)
+    tasks = await waiting(audit, store, 5)
+    store.away = True
+    store.gate.set()
+    told = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(fault, StoreUnavailable) for fault in told)
+    assert len(set(map(id, told))) == 5
+    store.away = False
+    await audit.written()
+    assert [event.reason for event in await events(store)] == [f"n-{n}" for n in range(5)]
+
+
+async def test_who_stops_waiting_while_it_writes_leaves_the_rest_to_the_next(source: HandSource) -> None:
+    store = Gated()
+    audit = Audit(store, "one", source)
+    tasks = await waiting(audit, store, 3)
+    tasks[0].cancel()
+    store.gate.set()
+    async with asyncio.timeout(5):
+        await asyncio.gather(*tasks[1:])
+    assert [event.reason for event in await events(store)] == ["n-0", "n-1", "n-2"]

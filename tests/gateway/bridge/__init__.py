@@ -1,0 +1,1 @@
+"""Tests of `gateway.bridge` that need no broker."""
