@@ -24,7 +24,8 @@ from time import monotonic
 
 import httpx
 
-from tests.faults.kill import Report, all_ended, judge, prepare
+from tests.faults.judging import Report, judge
+from tests.faults.kill import all_ended, prepare
 from tests.support.nats import cluster
 from tests.support.objects import bucket, shared_service
 from tests.support.postgres import server

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults import kill
-from tests.faults.kill import Report, Simulated
+from tests.faults.judging import Report, judge
+from tests.faults.kill import Simulated
 from tests.support.brokers import KINDS, Broker, Kind
 from tests.support.plain_mqtt import PlainClient, Refused
 from tests.support.serving import Gateway
@@ -161,7 +162,7 @@ async def hunt(
             found.receipts += _with_two_receipts(each)
         found.signals = sum(each.counted for each in everyone)
         assert await gateway.stop() == 0
-        await kill.judge(gateway.data, list(everyone), found.report)
+        await judge(gateway.data, list(everyone), found.report)
     found.seconds = time.monotonic() - began
     return found
 
