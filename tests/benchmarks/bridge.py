@@ -15,14 +15,15 @@ import struct
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
 
+from tests.benchmarks.signals import Sender
 from tests.support.behind import Behind, behind, workflow
 from tests.support.brokers import KINDS, Broker, Kind
-from tests.support.plain_mqtt import CONNECT, PUBLISH, SUBSCRIBE, packet, read_packet, text
+from tests.support.plain_mqtt import CONNECT, PUBLISH, packet, read_packet, text
 
 DEVICES = 100
 LIMITS = {f"WAYSIDE_LIMITS__SIGNALS_{what}": "100000" for what in ("PER_SECOND", "BURST")}
@@ -83,26 +84,14 @@ async def flood(port: int, count: int, workflow_of: str, tag: str) -> None:
     writer.close()
 
 
-@dataclass
-class Answers:
-    """Counts the gateway's replies as they come by, and when the first and the last came."""
-
-    count: int
-    seen: int = 0
-    began: float = 0.0
-    done: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def listen(self, port: int) -> None:
-        reader, writer = await raw(port, "answers")
-        writer.write(packet(SUBSCRIBE, struct.pack("!H", 1) + text("d/+/replies/#") + b"\0"))
-        await read_packet(reader)
-        while self.seen < self.count:
-            await read_packet(reader)
-            self.began = self.began or time.monotonic()
-            self.seen += 1
-        self.seconds = time.monotonic() - self.began
-        writer.close()
-        self.done.set()
+async def answered(answers: Sender, count: int) -> float:
+    """Give the seconds from the gateway's first reply to the last of `count`."""
+    began = 0.0
+    while sum(answers.replies.values()) < count:
+        await answers.step.wait()
+        answers.step.clear()
+        began = began or time.monotonic()
+    return time.monotonic() - began
 
 
 @dataclass(frozen=True)
@@ -130,13 +119,15 @@ async def bare(broker: Broker, count: int) -> Rate:
 async def bridged(site: Behind, count: int, workflow_of: str) -> Rate:
     assert site.gateway.process is not None
     port, used = site.broker.port, cpu_seconds(site.gateway.process.pid)
-    answers = Answers(count)
-    listening = asyncio.create_task(answers.listen(port))
-    await asyncio.sleep(0.2)
+    answers = Sender("answers", "", 0)
+    await asyncio.get_running_loop().create_connection(lambda: answers, "127.0.0.1", port)
+    await answers.subscribed.wait()
+    answers.step.clear()
     flooding = asyncio.create_task(flood(port, count, workflow_of, f"g{time.monotonic_ns()}-"))
-    await listening
+    seconds = await answered(answers, count)
     await flooding
-    return Rate(count / answers.seconds, 1e6 * (cpu_seconds(site.gateway.process.pid) - used) / count)
+    answers.close()
+    return Rate(count / seconds, 1e6 * (cpu_seconds(site.gateway.process.pid) - used) / count)
 
 
 def cpu_seconds(pid: int) -> float:
