@@ -106,6 +106,7 @@ async def test_what_the_readme_says_of_people_programs_and_tls_works_as_it_stand
         out = (await program.communicate())[0].decode()
     assert program.returncode == 0, out
     assert '"status":"succeeded"' in out
+    assert "event: end" in out
     assert '"type":"subscribed"' in out
     assert '"action":"signal.held"' in out
     assert "event(s) of" in out
