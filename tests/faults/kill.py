@@ -60,7 +60,14 @@ class Simulated:
     number: int = 0
     client: PlainClient | None = None
     door: str = "mqtt"
+    client_id: str = ""
+    device: str = ""
     _sought: dict[str, asyncio.Future[dict[str, Any]]] = field(default_factory=dict)
+
+    @property
+    def user(self) -> str:
+        """The device, where it has another name than its workflow."""
+        return self.device or self.name
 
     def _heard(self, topic: str, payload: bytes) -> None:
         reply = json.loads(payload)
@@ -83,7 +90,7 @@ class Simulated:
         while self.client is None or self.client.lost.is_set():
             with contextlib.suppress(OSError, asyncio.IncompleteReadError, Refused):
                 self.client = await PlainClient.connect(
-                    self.port, self.name, self.token, client_id=self.name, heard=self._heard
+                    self.port, self.user, self.token, client_id=self.client_id or self.user, heard=self._heard
                 )
                 break
             await asyncio.sleep(0.05)
