@@ -80,7 +80,9 @@ def v5(patch: Patch) -> None:
 
     async def at_once(actor: Actor, run: str, by: str) -> None:
         await begin(actor, run, by)
-        await removal.finish_removal(actor, run)
+        state = await runs.load(actor, run)
+        assert state is not None
+        await removal._delete(actor, state)
 
     patch.setattr(removal, "begin", at_once)
 
