@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+
+import pytest_asyncio
 
 from engine import records
 from engine.records import Accepted, Stored
@@ -30,6 +34,13 @@ jobs:
 """
 
 
+@pytest_asyncio.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    """End what a test started, however it ends itself."""
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
 async def repeat(sender: Simulated, replies: list[dict[str, Any]]) -> None:
     """Send the signal again and again on one connection, each time until it is answered."""
     for _ in range(TIMES):
@@ -49,13 +60,14 @@ class Quiet(Simulated):
 
 
 async def test_one_signal_sent_a_thousand_times_while_the_gateway_is_killed_is_the_outcome_of_one_wait(
-    tmp_path: Path,
+    tmp_path: Path, stack: AsyncExitStack
 ) -> None:
     data = tmp_path / "data"
     (data / "workflows").mkdir(parents=True)
     data.chmod(0o700)
     (data / "workflows" / "door.yaml").write_text(WORKFLOW)
     gateway = Gateway(data, environment=LIMITS)
+    stack.push_async_callback(gateway.kill)
     await gateway.start()
     replies: list[dict[str, Any]] = []
     async with gateway.client() as api:
@@ -102,12 +114,15 @@ async def _outcomes(data: Path) -> list[Any]:
     ]
 
 
-async def test_a_signal_id_that_comes_with_another_payload_is_refused_by_name_at_every_door(tmp_path: Path) -> None:
+async def test_a_signal_id_that_comes_with_another_payload_is_refused_by_name_at_every_door(
+    tmp_path: Path, stack: AsyncExitStack
+) -> None:
     data = tmp_path / "data"
     (data / "workflows").mkdir(parents=True)
     data.chmod(0o700)
     (data / "workflows" / "door.yaml").write_text(WORKFLOW)
     gateway = Gateway(data)
+    stack.push_async_callback(gateway.kill)
     await gateway.start()
     async with gateway.client() as api:
         token = await gateway.add_device(api, "camera", ["signal:door/verdict"])
