@@ -174,8 +174,8 @@ async def measure(kind: str, counts: list[int], signals: int, rounds: int) -> No
     for count in counts:
         rate, cost = statistics.median(rates[count]), statistics.median(costs[count])
         print(
-            f"median of {count}: {rate:.0f} a second, {rate / first:.2f} times that of {counts[0]}; {1e6 * cost:.0f} us "
-            f"of CPU a signal in all, so that {cores} cores without anything else bear {cores / cost:.0f} a second"
+            f"median of {count}: {rate:.0f} a second, {rate / first:.2f} times that of {counts[0]}; {1e6 * cost:.0f} "
+            f"us of CPU a signal in all, so that {cores} cores without anything else bear {cores / cost:.0f} a second"
         )
 
 
