@@ -23,6 +23,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from engine.clock import wall_clock
 from engine.errors import BadInput, Conflict, NotFound
 from engine.names import is_name
+from gateway.files import replacing
 
 DIRECTORY: Final = "tls"
 AUTHORITY_DAYS: Final = 3_650
@@ -199,11 +200,6 @@ def _write(pair: Pair, certificate: x509.Certificate, key: ec.EllipticCurvePriva
 
 
 def _replace(file: Path, content: bytes, mode: int) -> None:
-    unfinished = file.with_name(f".{file.name}.new")
-    unfinished.unlink(missing_ok=True)
-    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
+    with replacing(file, mode=mode) as stream:
         os.fchmod(stream.fileno(), mode)
         stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    unfinished.rename(file)

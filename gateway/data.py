@@ -15,6 +15,7 @@ from devices import credentials, operations
 from devices.registry import Registry
 from engine.clock import derived_id
 from engine.errors import Conflict, WaysideError
+from gateway.files import replacing
 
 ADMIN: Final = "admin"
 TOKEN_FILE: Final = "admin.token"  # noqa: S105  a file's name
@@ -84,13 +85,8 @@ def _read(file: Path) -> str:
 
 
 def _write(file: Path, token: str) -> None:
-    unfinished = file.with_name(f".{file.name}.new")
-    unfinished.unlink(missing_ok=True)
-    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-        stream.write(token + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-    unfinished.rename(file)
+    with replacing(file) as stream:
+        stream.write(f"{token}\n".encode())
 
 
 @contextlib.asynccontextmanager

@@ -7,16 +7,14 @@ from typing import Annotated
 import typer
 
 from engine.errors import BadInput
+from engine.limits import NAME_FORM
 from engine.names import is_name, is_record_id
 
 
 def checked_name(text: str) -> str:
     """Give a device's, an operator's, a workflow's or a key's name; raises `BadInput`."""
     if not is_name(text):
-        raise BadInput(
-            f"{text!r} is no name",
-            hint="a name is a-z, 0-9, _ and -, begins with a letter or digit and has at most 64 characters",
-        )
+        raise BadInput(f"{text!r} is no name", hint=NAME_FORM)
     return text
 
 

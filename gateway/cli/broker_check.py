@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from engine.clock import SystemSource
 from engine.errors import BadInput, WaysideError
 from gateway.cli.client import Client, connect, settings_of
-from gateway.cli.exports import asked, write_export
+from gateway.cli.exports import Target, asked
 from gateway.cli.invocation import current
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ async def _add(client: Client, name: str, grants: tuple[str, ...]) -> Login:
 
 async def _exported(client: Client, kind: str | None, to: Path | None, reload: str | None) -> None:
     if kind is not None and to is not None:
-        await write_export(await asked(client, kind, to), to, reload)
+        await Target(to, reload).write(await asked(client, kind, to))
 
 
 async def double_grants(client: Client) -> list[str]:

@@ -6,8 +6,8 @@ import os
 import resource
 import shutil
 import socket
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -112,8 +112,7 @@ def _certificates(settings: Settings) -> Iterator[Finding]:
         yield Finding("certificates", "failed", f"others can read the key {files.key}", f"chmod 600 {files.key}")
 
 
-def _ending(file: Path, ends: object) -> Finding:
-    assert callable(ends)
+def _ending(file: Path, ends: Callable[[Path], datetime]) -> Finding:
     try:
         end = ends(file)
     except (OSError, ValueError) as fault:

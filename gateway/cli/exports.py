@@ -17,6 +17,7 @@ from gateway.cli import output
 from gateway.cli.client import Client, connect
 from gateway.cli.invocation import current
 from gateway.cli.main import finish
+from gateway.files import replacing
 
 WATCH_SECONDS: Final = 1.0
 
@@ -39,17 +40,15 @@ def export(
 
 
 async def _export(broker: str, to: Path | None, *, watch: bool, reload: str | None) -> None:
-    if to is None:
-        async with connect() as client:
-            document = await asked(client, broker, to)
-        _warn(document, [])
-        _print(document)
-    elif watch:
+    if watch and to is not None:
         await _follow(broker, Target(to, reload))
+        return
+    async with connect() as client:
+        document = await asked(client, broker, to)
+    _warn(document, [])
+    if to is None:
+        _print(document)
     else:
-        async with connect() as client:
-            document = await asked(client, broker, to)
-        _warn(document, [])
         await Target(to, reload).write(document)
 
 
@@ -102,11 +101,6 @@ def _print(document: Mapping[str, Any]) -> None:
         output.line(file["text"].rstrip("\n"))
 
 
-async def write_export(document: Mapping[str, Any], to: Path, reload: str | None) -> None:
-    """Write what has changed, each file at once and whole, then have the broker read it."""
-    await Target(to, reload).write(document)
-
-
 @dataclass(slots=True)
 class Target:
     """Where an export goes, and the command that has the broker read it; `owed` until that has succeeded."""
@@ -142,15 +136,10 @@ def _replace(path: Path, text: str, *, mode: int) -> None:
 
     Written by root, a file keeps its owner and group; a new one has those of its directory.
     """
-    unfinished = path.with_name(f".{path.name}.new")
-    unfinished.unlink(missing_ok=True)
-    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as stream:
+    with replacing(path, mode=mode) as stream:
         if os.geteuid() == 0:
             known = path.exists()
             before = (path if known else path.parent).stat()
             os.fchown(stream.fileno(), before.st_uid, before.st_gid)
             os.fchmod(stream.fileno(), before.st_mode & 0o777 if known else mode)
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    unfinished.replace(path)
+        stream.write(text.encode())

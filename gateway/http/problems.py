@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from engine.errors import BadInput, Conflict, FormatTooNew, NotFound, StoreUnavailable, WaysideError
-from engine.limits import MAX_PAYLOAD_BYTES, NAME_PATTERN, SIGNAL_ID_PATTERN
+from engine.limits import MAX_PAYLOAD_BYTES, NAME_FORM, NAME_PATTERN, SIGNAL_ID_PATTERN
 from gateway.logs import get_logger
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -36,7 +36,7 @@ _NAMES: Final[Mapping[int, str]] = {
 }
 # The forms that names and ids have, in words.
 _FORMS: Final[Mapping[str, str]] = {
-    NAME_PATTERN: "a name is a-z, 0-9, _ and -, begins with a letter or digit and has at most 64 characters",
+    NAME_PATTERN: NAME_FORM,
     SIGNAL_ID_PATTERN: "a signal id is 1 to 64 characters of A-Z, a-z, 0-9, _ and -",
     "[a-z0-9]{26}": "an id is 26 characters of a-z and 0-9",
 }

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from engine import records
 from engine.clock import SystemSource
-from engine.records import Accepted, Stored
 from engine.store.memory import ManualClock, MemoryStore
 from engine.store.open import open_store
 from gateway.bridge.claim import Claims
+from tests.faults.judging import accepted
 from tests.support.behind import Behind, Ear, behind, workflow
 from tests.support.brokers import Broker, Kind
 from tests.support.serving import Gateway
@@ -53,13 +52,7 @@ async def applied(data: Path) -> Counter[str]:
     """Count in how many outcomes each receipt is."""
     store = open_store(str(data / "wayside.db"))
     try:
-        found: Counter[str] = Counter()
-        for record in await store.list("outcomes/"):
-            outcome = records.outcome(record)
-            assert isinstance(outcome, Stored)
-            if isinstance(outcome.value, Accepted):
-                found[outcome.value.receipt] += 1
-        return found
+        return Counter(each.receipt for each in await accepted(store))
     finally:
         await store.close()
 

@@ -74,16 +74,22 @@ class Report:
         ]
 
 
+async def accepted(store: Store) -> list[Accepted]:
+    """Give the outcomes by which waits took a signal."""
+    found = []
+    for record in await store.list("outcomes/"):
+        outcome = records.outcome(record)
+        assert isinstance(outcome, Stored)
+        if isinstance(outcome.value, Accepted):
+            found.append(outcome.value)
+    return found
+
+
 async def judge(data: Path, everyone: Sequence[Sender], report: Report, *, url: str = "") -> None:
     """Compare what devices were told with what the store holds: the one that `url` names, or the directory's own."""
     store = open_store(url or str(data / "wayside.db"))
     try:
-        applied: Counter[str] = Counter()
-        for record in await store.list("outcomes/"):
-            outcome = records.outcome(record)
-            assert isinstance(outcome, Stored)
-            if isinstance(outcome.value, Accepted):
-                applied[outcome.value.receipt] += 1
+        applied = Counter(each.receipt for each in await accepted(store))
         await _runs(store, report)
         told = {told.receipt: told for each in everyone for told in each.told}
         report.told = len(told)

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest_asyncio
 
-from engine import records
-from engine.records import Accepted, Stored
 from engine.store.open import open_store
 from tests.faults.doors import AGAIN, ByHttp, ByWebSocket, at_doors
+from tests.faults.judging import accepted
 from tests.faults.kill import Simulated
 from tests.support.serving import Gateway
 
@@ -25,12 +24,12 @@ LIMITS = {
     f"WAYSIDE_LIMITS__{what}_{how}": "10000" for what in ("SIGNALS", "CONNECTS") for how in ("PER_SECOND", "BURST")
 }
 WORKFLOW = """
-name: door
+name: {name}
 jobs:
   - name: main
     steps:
       - name: verdict
-        task: { type: wait_for_signal, key: verdict, acceptEarly: 600, timeout: 600 }
+        task: {{ type: wait_for_signal, key: verdict, acceptEarly: 600, timeout: 600 }}
 """
 
 
@@ -39,6 +38,18 @@ async def stack() -> AsyncIterator[AsyncExitStack]:
     """End what a test started, however it ends itself."""
     async with AsyncExitStack() as stack:
         yield stack
+
+
+async def serving(directory: Path, stack: AsyncExitStack, *workflows: str) -> Gateway:
+    """Start a gateway with these workflows; it ends with the test, however that ends."""
+    gateway = Gateway(directory / "data", environment=LIMITS)
+    (gateway.data / "workflows").mkdir(parents=True)
+    gateway.data.chmod(0o700)
+    for name in workflows:
+        (gateway.data / "workflows" / f"{name}.yaml").write_text(WORKFLOW.format(name=name))
+    stack.push_async_callback(gateway.kill)
+    await gateway.start()
+    return gateway
 
 
 async def repeat(sender: Simulated, replies: list[dict[str, Any]]) -> None:
@@ -62,13 +73,7 @@ class Quiet(Simulated):
 async def test_one_signal_sent_a_thousand_times_while_the_gateway_is_killed_is_the_outcome_of_one_wait(
     tmp_path: Path, stack: AsyncExitStack
 ) -> None:
-    data = tmp_path / "data"
-    (data / "workflows").mkdir(parents=True)
-    data.chmod(0o700)
-    (data / "workflows" / "door.yaml").write_text(WORKFLOW)
-    gateway = Gateway(data, environment=LIMITS)
-    stack.push_async_callback(gateway.kill)
-    await gateway.start()
+    gateway = await serving(tmp_path, stack, "door")
     replies: list[dict[str, Any]] = []
     async with gateway.client() as api:
         token = await gateway.add_device(api, "camera", ["signal:door/verdict"])
@@ -93,7 +98,7 @@ async def test_one_signal_sent_a_thousand_times_while_the_gateway_is_killed_is_t
     assert all(reply["ok"] for reply in replies), {reply.get("error") for reply in replies}
     assert len({reply["receipt"] for reply in replies}) == 1
     assert statuses == ["failed", "succeeded", "suspended"]  # the third found its key held by the second
-    assert await _outcomes(data) == [{"n": 1}]
+    assert await _outcomes(gateway.data) == [{"n": 1}]
 
 
 async def _until(true: Any) -> None:
@@ -104,27 +109,15 @@ async def _until(true: Any) -> None:
 async def _outcomes(data: Path) -> list[Any]:
     store = open_store(str(data / "wayside.db"))
     try:
-        found = [records.outcome(record) for record in await store.list("outcomes/")]
+        return [json.loads(bytes(each.payload)) for each in await accepted(store)]
     finally:
         await store.close()
-    return [
-        json.loads(bytes(each.value.payload))
-        for each in found
-        if isinstance(each, Stored) and isinstance(each.value, Accepted)
-    ]
 
 
 async def test_a_signal_id_that_comes_with_another_payload_is_refused_by_name_at_every_door(
     tmp_path: Path, stack: AsyncExitStack
 ) -> None:
-    data = tmp_path / "data"
-    (data / "workflows").mkdir(parents=True)
-    data.chmod(0o700)
-    (data / "workflows" / "door.yaml").write_text(WORKFLOW)
-    (data / "workflows" / "gate.yaml").write_text(WORKFLOW.replace("name: door", "name: gate"))
-    gateway = Gateway(data)
-    stack.push_async_callback(gateway.kill)
-    await gateway.start()
+    gateway = await serving(tmp_path, stack, "door", "gate")
     async with gateway.client() as api:
         token = await gateway.add_device(api, "camera", ["signal:door/verdict"])
     plain = Simulated("door", token, gateway.mqtt, random.Random(1))

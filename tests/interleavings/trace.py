@@ -12,6 +12,8 @@ from engine.store.base import Record
 from tests.interleavings.explorer import Action, Explorer, Scenario, Taken
 from tests.interleavings.ledger import Told
 from tests.interleavings.machine import Answer, Request
+from tests.interleavings.programs import run_id
+from tests.interleavings.scenarios import TRACES
 
 
 class Words:
@@ -99,8 +101,6 @@ def markdown(table: Sequence[Sequence[str]]) -> str:
 
 def trace(scenario: Scenario, schedule: Sequence[Action]) -> str:
     """Write one schedule of a scenario as a Markdown table."""
-    from tests.interleavings.programs import run_id
-
     words = Words({run_id(name): f"run-{name}" for name in "vwx"})
     return markdown(rows(scenario, list(Explorer(scenario).replay(schedule)), words))
 
@@ -128,8 +128,6 @@ def schedule_of(scenario: Scenario, text: str) -> list[Action]:
 
 def shown(race: str) -> str:
     """Write a race's schedule as the protocol's page shows it."""
-    from tests.interleavings.scenarios import TRACES
-
     build, text = TRACES[race]
     scenario = build()
     about = (build.__doc__ or "").strip()
@@ -138,8 +136,6 @@ def shown(race: str) -> str:
 
 def main() -> None:
     """Print the traces that are asked for, or all."""
-    from tests.interleavings.scenarios import TRACES
-
     unknown = [race for race in sys.argv[1:] if race not in TRACES]
     if unknown:
         sys.exit(f"there is no race {unknown[0]}; there are {', '.join(TRACES)}")

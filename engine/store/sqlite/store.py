@@ -99,17 +99,12 @@ class SqliteStore:
 
     async def get(self, key: str) -> Record | None:
         check_key(key)
-        rows = self._rows(_GET, (key,))
-        if rows is None:
-            rows = await self._patiently(_GET, (key,))
+        rows = await self._read(_GET, (key,))
         return to_record(rows[0]) if rows else None
 
     async def last(self, prefix: str) -> Record | None:
         check_range(prefix, None, None)
-        bounds = (prefix, _end(prefix))
-        rows = self._rows(_LAST, bounds)
-        if rows is None:
-            rows = await self._patiently(_LAST, bounds)
+        rows = await self._read(_LAST, (prefix, _end(prefix)))
         return to_record(rows[0]) if rows else None
 
     async def list(self, prefix: str, *, after: str | None = None, limit: int | None = None) -> list[Record]:
@@ -123,9 +118,7 @@ class SqliteStore:
         found: list[Record] = []
         while limit is None or len(found) < limit:
             wanted = SQLITE_PAGE_RECORDS if limit is None else min(SQLITE_PAGE_RECORDS, limit - len(found))
-            rows = self._rows(statement, (start, end, wanted))
-            if rows is None:
-                rows = await self._patiently(statement, (start, end, wanted))
+            rows = await self._read(statement, (start, end, wanted))
             found.extend(map(to_record, rows))
             if len(rows) < wanted:
                 break
@@ -214,7 +207,7 @@ class SqliteStore:
             self._watchdog = None
 
     def _rows(self, statement: str, parameters: tuple[object, ...]) -> _Rows | None:
-        """Read at once; None while another process keeps the file to itself, which is rare: then `_patiently`."""
+        """Read at once; None while another process keeps the file to itself, which is rare."""
         try:
             return self._connected().execute(statement, parameters).fetchall()
         except sqlite3.Error as error:
@@ -223,8 +216,10 @@ class SqliteStore:
                 raise fault(error, self._file.path) from error
             return None
 
-    async def _patiently(self, statement: str, parameters: tuple[object, ...]) -> _Rows:
-        """Read as soon as the process that recovers the file, or holds all of it, lets go."""
+    async def _read(self, statement: str, parameters: tuple[object, ...]) -> _Rows:
+        """Read at once, or as soon as the process that recovers the file, or holds all of it, lets go."""
+        if (rows := self._rows(statement, parameters)) is not None:
+            return rows
         give_up_at = monotonic() + self._lock_seconds
         while monotonic() < give_up_at:
             await asyncio.sleep(_READ_RETRY_SECONDS)
@@ -246,19 +241,12 @@ class SqliteStore:
 
 
 def _end(prefix: str) -> str | bytes:
-    if prefix.endswith("/"):
-        # As all of the engine's do.
-        return prefix[:-1] + "0"
     end = range_end(prefix)
     return _ABOVE_ALL if end is None else end
 
 
 def _parts(items: Items) -> Iterable[tuple[Items, int]]:
     """Cut a list where a batch would be too large, and give each part's bytes."""
-    size = sum([len(value) for _, value in items])
-    if 0 < len(items) <= SQLITE_BATCH_RECORDS and size <= SQLITE_BATCH_BYTES:
-        yield tuple(items), size
-        return
     part: list[tuple[str, bytes]] = []
     size = 0
     for item in items:
