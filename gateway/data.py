@@ -6,15 +6,15 @@ import asyncio
 import contextlib
 import fcntl
 import os
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
 from devices import credentials, operations
 from devices.registry import Registry
-from engine.clock import derived_id
-from engine.errors import Conflict, WaysideError
+from engine.clock import encode, secret_number
+from engine.errors import WaysideError
+from engine.names import is_name
 from gateway.files import replacing
 
 ADMIN: Final = "admin"
@@ -43,26 +43,25 @@ def exposed(data: Path) -> bool:
 async def ensure_admin(registry: Registry, data: Path, *, shared: bool = False) -> None:
     """See to it that `admin.token` holds a token of an operator with the right `admin`, readable by its owner alone.
 
-    Where data directories share a store, each but the first has an operator of its own: a lost token is replaced, and
-    it must not be another host's.
+    Where data directories share a store, each has an operator of its own, whose name the lock's file keeps: a lost
+    token is replaced, and it must not be another host's.
     """
-    async with _alone(data / LOCKS / "admin"):
+    async with _alone(data / LOCKS / "admin") as kept:
         await registry.refresh()
         file = data / TOKEN_FILE
         entry = registry.owner(credentials.digest(_read(file)))
         if entry is not None and entry.kind == "user" and entry.active:
             return
-        own = f"{ADMIN}-{derived_id(socket.gethostname(), str(data))[:8]}"
-        _write(file, await (_token_beside_others(registry, own) if shared else _new_token(registry, ADMIN)))
+        _write(file, await _new_token(registry, _own_name(kept) if shared else ADMIN))
 
 
-async def _token_beside_others(registry: Registry, own: str) -> str:
-    if registry.operator(ADMIN) is None:
-        # Gateways that start together may all have seen none.
-        with contextlib.suppress(Conflict):
-            return (await operations.add_operator(registry, ADMIN, rights=["admin"], by="user:system")).token
-        await registry.refresh()
-    return await _new_token(registry, own)
+def _own_name(kept: int) -> str:
+    """Give the name that this directory's operator has, or draw one: hosts may have equal names and paths."""
+    name = os.pread(kept, 64, 0).decode("ascii", "replace")
+    if not is_name(name):
+        name = f"{ADMIN}-{encode(secret_number(40), 8)}"
+        os.pwrite(kept, name.encode(), 0)
+    return name
 
 
 async def _new_token(registry: Registry, name: str) -> str:
@@ -90,11 +89,11 @@ def _write(file: Path, token: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _alone(lock: Path) -> AsyncIterator[None]:
-    """Let one process at a time in: two that start together make one token."""
+async def _alone(lock: Path) -> AsyncIterator[int]:
+    """Let one process at a time in, and give it the lock's file: two that start together make one token."""
     file = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         await asyncio.to_thread(fcntl.flock, file, fcntl.LOCK_EX)
-        yield
+        yield file
     finally:
         os.close(file)
