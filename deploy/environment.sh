@@ -2,6 +2,8 @@
 # find again. All that it needs is a python3 of 3.11 or later.
 
 unset PYTHONHOME PYTHONPATH VIRTUAL_ENV
+# Without its compiled modules each of the many processes that the tests start compiles all of Wayside anew.
+unset PYTHONDONTWRITEBYTECODE
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 VENV=$ROOT/.venv
 
