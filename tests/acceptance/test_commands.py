@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.command import Serving, start, wayside
+from tests.support.command import Serving, start, typed, wayside
 
 RECEIPT = re.compile(r"[a-z0-9]{26}")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -109,19 +109,19 @@ async def test_every_command_has_its_json_shape(gateway: Serving) -> None:
 
 
 async def test_a_device_is_kept_by_its_commands(gateway: Serving) -> None:
-    added = await gateway.json("device", "add", "camera", "--grant", "signal:front-door/kitchen-verdict")
+    added = await gateway.told("device", "add", "camera", "--grant", "signal:front-door/kitchen-verdict")
     assert added == {"device": "camera", "token": added["token"]}
-    assert (await gateway.json("device", "grant", "camera", "read:front-door"))["grants"][-1] == "read:front-door"
-    assert len((await gateway.json("device", "ungrant", "camera", "read:front-door"))["grants"]) == 1
-    rotated = await gateway.json("device", "rotate", "camera")
+    assert (await gateway.told("device", "grant", "camera", "read:front-door"))["grants"][-1] == "read:front-door"
+    assert len((await gateway.told("device", "ungrant", "camera", "read:front-door"))["grants"]) == 1
+    rotated = await gateway.told("device", "rotate", "camera")
     assert rotated["token"] != added["token"]
-    assert (await gateway.json("device", "show", "camera"))["tokens"] == 2
-    assert (await gateway.json("device", "rotate", "camera", "--finish"))["tokens"] == 1
-    assert (await gateway.json("device", "disable", "camera"))["state"] == "disabled"
-    assert (await gateway.json("device", "enable", "camera"))["state"] == "active"
-    assert (await gateway.json("device", "revoke", "camera"))["tokens"] == 0
-    assert (await gateway.json("device", "delete", "camera"))["state"] == "deleted"
-    assert await gateway.json("device", "list") == {"devices": []}
+    assert (await gateway.told("device", "show", "camera"))["tokens"] == 2
+    assert (await gateway.told("device", "rotate", "camera", "--finish"))["tokens"] == 1
+    assert (await gateway.told("device", "disable", "camera"))["state"] == "disabled"
+    assert (await gateway.told("device", "enable", "camera"))["state"] == "active"
+    assert (await gateway.told("device", "revoke", "camera"))["tokens"] == 0
+    assert (await gateway.told("device", "delete", "camera"))["state"] == "deleted"
+    assert await gateway.told("device", "list") == {"devices": []}
 
 
 async def test_a_grant_that_names_nothing_is_given_and_doubted_aloud(gateway: Serving) -> None:
@@ -132,26 +132,26 @@ async def test_a_grant_that_names_nothing_is_given_and_doubted_aloud(gateway: Se
         "signal:*/*",
     )
     options = [word for grant in grants for word in ("--grant", grant)]
-    added = await gateway.run("device", "add", "camera", *options, "--json")
+    added = await gateway.typed("device", "add", "camera", *options, "--json")
     assert [line.split()[1] for line in added.err.splitlines()] == [f"{grants[0]}:", f"{grants[1]}:"]
     assert added.json["device"] == "camera"
-    given = await gateway.run("device", "grant", "camera", "run:front-dor")
+    given = await gateway.typed("device", "grant", "camera", "run:front-dor")
     assert "there is no workflow front-dor" in given.err
 
 
 async def test_a_run_is_cancelled_retried_and_removed_by_its_commands(gateway: Serving) -> None:
-    started = (await gateway.json("workflow", "run", "front-door"))["run"]
-    assert (await gateway.run("run", "delete", started, status=1)).err.startswith("error:")
-    await gateway.run("run", "resume", started)
-    await gateway.run("run", "cancel", started)
-    assert (await gateway.json("run", "show", started))["status"] == "cancelled"
-    failed = (await gateway.json("workflow", "run", "batch", "--input", "names=[1,2,3]"))["run"]
-    await gateway.run("run", "follow", failed, status=1)
-    await gateway.run("run", "retry", failed, "--from", "judge")
-    await gateway.run("run", "follow", failed, status=1)
-    assert (await gateway.json("run", "show", failed))["jobs"][0]["steps"][3]["attempt"] == 2
-    await gateway.run("run", "delete", failed)
-    assert (await gateway.json("run", "gc", "--older-than", "30d")) == {"runs": []}
+    started = (await gateway.told("workflow", "run", "front-door"))["run"]
+    assert (await gateway.typed("run", "delete", started, status=1)).err.startswith("error:")
+    await gateway.typed("run", "resume", started)
+    await gateway.typed("run", "cancel", started)
+    assert (await gateway.told("run", "show", started))["status"] == "cancelled"
+    failed = (await gateway.told("workflow", "run", "batch", "--input", "names=[1,2,3]"))["run"]
+    await gateway.typed("run", "follow", failed, status=1)
+    await gateway.typed("run", "retry", failed, "--from", "judge")
+    await gateway.typed("run", "follow", failed, status=1)
+    assert (await gateway.told("run", "show", failed))["jobs"][0]["steps"][3]["attempt"] == 2
+    await gateway.typed("run", "delete", failed)
+    assert (await gateway.told("run", "gc", "--older-than", "30d")) == {"runs": []}
 
 
 async def test_a_run_says_why_a_step_was_skipped(data: Path) -> None:
@@ -165,12 +165,12 @@ async def test_a_run_says_why_a_step_was_skipped(data: Path) -> None:
 
 
 async def test_a_wait_is_signalled_by_its_id_and_a_repeat_counts_once(gateway: Serving) -> None:
-    await gateway.run("workflow", "run", "front-door")
+    await gateway.typed("workflow", "run", "front-door")
     async with asyncio.timeout(30):
-        while not (waits := (await gateway.json("waits"))["waits"]):
+        while not (waits := (await gateway.told("waits"))["waits"]):
             pass
     arguments = ("signal", "--wait", waits[0]["wait"], '{"verdict": "known"}', "--id", "one")
-    first, again = await gateway.json(*arguments), await gateway.json(*arguments)
+    first, again = await gateway.told(*arguments), await gateway.told(*arguments)
     assert (first["receipt"], first["duplicate"], again["duplicate"]) == (again["receipt"], False, True)
     piped = await gateway.run("signal", "front-door", "kitchen-verdict", "-", given=b'{"verdict": "known"}')
     assert "held" in piped.out
@@ -179,12 +179,12 @@ async def test_a_wait_is_signalled_by_its_id_and_a_repeat_counts_once(gateway: S
 async def test_a_refusal_exits_one_and_says_why_on_standard_error(gateway: Serving) -> None:
     arguments = ("signal", "front-door", "kitchen-verdict", '{"verdict": "nobody"}')
     in_words = await gateway.run(*arguments, status=1)
-    as_json = await gateway.run(*arguments, "--json", status=1)
+    as_json = await gateway.typed(*arguments, "--json", status=1)
     assert (in_words.out, as_json.out) == ("", "")
     assert "/verdict" in in_words.err
     assert '"error": "invalid_payload"' in as_json.err
     for missing in (("run", "show", "a" * 26), ("workflow", "run", "nowhere"), ("device", "show", "nobody")):
-        ran = await gateway.run(*missing, status=1)
+        ran = await gateway.typed(*missing, status=1)
         assert ran.err.startswith("error:")
 
 
@@ -216,26 +216,32 @@ async def test_a_refusal_exits_one_and_says_why_on_standard_error(gateway: Servi
     ],
 )
 async def test_wrong_usage_exits_two_and_says_what_would_do(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    ran = await wayside(*arguments, status=2, WAYSIDE_DATA=str(tmp_path))
+    ran = await typed(*arguments, status=2, WAYSIDE_DATA=str(tmp_path))
     assert ran.out == ""
     assert ran.err
 
 
-async def test_shared_options_may_stand_before_the_command_and_after_it(data: Path) -> None:
-    before = await wayside("--json", "--data", str(data), "workflow", "list")
-    after = await wayside("workflow", "list", "--data", str(data), "--json")
-    by_environment = await wayside("workflow", "list", "--json", WAYSIDE_DATA=str(data))
+async def test_wrong_usage_is_the_processs_own_exit_status() -> None:
+    assert (await wayside("bogus", status=2)).err
+    assert (await wayside("run", "list", "--data", status=2)).err
+
+
+async def test_shared_options_may_stand_before_the_command_and_after_it(gateway: Serving) -> None:
+    where = str(gateway.data)
+    before = await typed("--json", "--data", where, "workflow", "list")
+    after = await typed("workflow", "list", "--data", where, "--json")
+    by_environment = await typed("workflow", "list", "--json", WAYSIDE_DATA=where)
     assert before.json == after.json == by_environment.json
 
 
 async def test_a_remote_gateway_is_reached_with_a_token_from_a_file(gateway: Serving, tmp_path: Path) -> None:
     file = str(gateway.data / "admin.token")
     far = await wayside("workflow", "list", "--json", "--server", f"http://{gateway.http}", "--token-file", file)
-    assert far.json == await gateway.json("workflow", "list")
+    assert far.json == await gateway.told("workflow", "list")
     (tmp_path / "wrong").write_text("wsu_wrong")
-    refused = await wayside("run", "list", "--server", gateway.http, "--token-file", str(tmp_path / "wrong"), status=1)
+    refused = await typed("run", "list", "--server", gateway.http, "--token-file", str(tmp_path / "wrong"), status=1)
     assert "token" in refused.err
-    away = await wayside("run", "list", "--server", "127.0.0.1:1", "--token-file", file, status=1)
+    away = await typed("run", "list", "--server", "127.0.0.1:1", "--token-file", file, status=1)
     assert "did not answer" in away.err
 
 
@@ -261,10 +267,10 @@ async def test_the_audit_log_is_followed_live(gateway: Serving) -> None:
     follower = await start("audit", "--follow", "--json", "--device", "camera", "--data", str(gateway.data))
     assert follower.stdout is not None
     try:
-        await gateway.run("device", "add", "camera")
+        await gateway.typed("device", "add", "camera")
         line = await asyncio.wait_for(follower.stdout.readline(), 30)
         assert b'"device.add"' in line
-        await gateway.run("device", "disable", "camera")
+        await gateway.typed("device", "disable", "camera")
         line = await asyncio.wait_for(follower.stdout.readline(), 30)
         assert b'"device.disable"' in line
     finally:

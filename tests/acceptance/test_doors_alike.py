@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support import wire
-from tests.support.command import wayside
+from tests.support.command import typed
 from tests.support.mosquitto import ANYBODY, free_port, mosquitto
 from tests.support.serving import Gateway
 
@@ -90,7 +90,7 @@ class House:
             case _:
                 to_cli = ("--id", signal_id) if signal_id else ()
                 server = ("--server", f"127.0.0.1:{gateway.http}", "--token-file", str(self.operator))
-                ran = await wayside("signal", "porch", "who", PAYLOAD.decode(), "--json", *to_cli, *server)
+                ran = await typed("signal", "porch", "who", PAYLOAD.decode(), "--json", *to_cli, *server)
                 return (ran.out + ran.err).encode()
 
 

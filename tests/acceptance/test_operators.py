@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.support.command import PROGRAM, Serving, environment, wayside
+from tests.support.command import PROGRAM, Serving, environment
 
 
 async def on_a_terminal(*arguments: str) -> tuple[int, str]:
@@ -48,23 +48,22 @@ async def test_a_login_link_lets_a_browser_in_once(gateway: Serving) -> None:
 
 async def test_without_a_terminal_or_a_gateway_no_link_is_printed(gateway: Serving, tmp_path: Path) -> None:
     for extra in ((), ("--json",)):
-        ran = await gateway.run("login", *extra, status=1)
+        ran = await gateway.typed("login", *extra, status=1)
         assert "terminal" in ran.err
         assert ran.out == ""
     status, screen = await on_a_terminal("login", "--data", str(tmp_path / "data-of-nobody"))
     assert (status, "/login/" in screen) == (1, False)
 
 
-async def test_an_operator_is_added_listed_rotated_and_revoked(data: Path) -> None:
-    where = ("--data", str(data))
-    added = (await wayside("operator", "add", "nina", "--right", "read", "--right", "run", "--json", *where)).json
+async def test_an_operator_is_added_listed_rotated_and_revoked(gateway: Serving) -> None:
+    added = await gateway.told("operator", "add", "nina", "--right", "read", "--right", "run")
     assert (added["operator"], added["rights"], added["token"][:4]) == ("nina", ["read", "run"], "wsu_")
-    listed = (await wayside("operator", "list", "--json", *where)).json["operators"]
+    listed = (await gateway.told("operator", "list"))["operators"]
     assert [entry["operator"] for entry in listed] == ["admin", "nina"]
-    rotated = await wayside("operator", "rotate", "nina", *where)
+    rotated = await gateway.typed("operator", "rotate", "nina")
     assert rotated.out.startswith("wsu_")
     assert "--finish" in rotated.err
-    await wayside("operator", "rotate", "nina", "--finish", *where)
-    await wayside("operator", "revoke", "nina", *where)
-    assert "no operator nina" in (await wayside("operator", "revoke", "nina", *where, status=1)).err
-    assert (await wayside("operator", "add", "nina", "--right", "everything", *where, status=None)).status != 0
+    await gateway.typed("operator", "rotate", "nina", "--finish")
+    await gateway.typed("operator", "revoke", "nina")
+    assert "no operator nina" in (await gateway.typed("operator", "revoke", "nina", status=1)).err
+    assert (await gateway.typed("operator", "add", "nina", "--right", "everything", status=None)).status != 0

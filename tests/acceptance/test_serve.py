@@ -19,31 +19,31 @@ async def test_the_directory_and_what_is_in_it_are_the_owners_alone(gateway: Ser
 
 
 async def test_a_device_connects_as_soon_as_it_was_added_and_its_signal_moves_the_run(gateway: Serving) -> None:
-    run = (await gateway.json("workflow", "run", "front-door"))["run"]
+    run = (await gateway.told("workflow", "run", "front-door"))["run"]
     grant = "signal:front-door/kitchen-verdict"
-    added = await gateway.json("device", "add", "camera", "--grant", grant)
+    added = await gateway.told("device", "add", "camera", "--grant", grant)
     assert list(added) == ["device", "token"]
     async with Device(*gateway.mqtt, "camera", added["token"]) as camera:
         answer = await camera.signal("front-door", "kitchen-verdict", {"verdict": "known"})
     assert (answer.code, answer.ok) == (202, True)
-    followed = await gateway.run("run", "follow", run)
+    followed = await gateway.typed("run", "follow", run)
     assert "succeeded" in followed.out
-    shown = await gateway.json("run", "show", run)
+    shown = await gateway.told("run", "show", run)
     identify, alarm = shown["jobs"][0]["steps"]
     assert identify["outputs"]["receipt"] == answer.receipt
     assert (identify["status"], alarm["status"], shown["status"]) == ("succeeded", "skipped", "succeeded")
 
 
 async def test_a_revoked_devices_connection_is_closed(gateway: Serving) -> None:
-    token = (await gateway.json("device", "add", "camera"))["token"]
+    token = (await gateway.told("device", "add", "camera"))["token"]
     async with Device(*gateway.mqtt, "camera", token) as camera:
-        await gateway.run("device", "revoke", "camera")
+        await gateway.typed("device", "revoke", "camera")
         answer = await camera.signal("front-door", "kitchen-verdict", {"verdict": "known"})
     assert answer.error == "connection_lost"
 
 
 async def test_sigterm_ends_what_waits_and_exits_zero_without_leaving_traces(gateway: Serving) -> None:
-    run = (await gateway.json("workflow", "run", "front-door"))["run"]
+    run = (await gateway.told("workflow", "run", "front-door"))["run"]
     follower = await start("run", "follow", run, "--data", str(gateway.data))
     assert follower.stdout is not None
     assert b"created" in await follower.stdout.readline()
@@ -61,29 +61,29 @@ async def test_an_interrupt_is_a_stop_too(gateway: Serving) -> None:
 
 async def test_a_killed_gateway_is_not_mistaken_for_a_living_one(data: Path) -> None:
     async with serving(data) as gateway:
-        run = (await gateway.json("workflow", "run", "front-door"))["run"]
+        run = (await gateway.told("workflow", "run", "front-door"))["run"]
         gateway.process.kill()
         await gateway.process.wait()
     assert list((data / "gateways").iterdir())
     listed = (await wayside("run", "list", "--json", "--data", str(data))).json["runs"]
     assert [it["run"] for it in listed] == [run]
     async with serving(data) as gateway:
-        waits = (await gateway.json("waits"))["waits"]
+        waits = (await gateway.told("waits"))["waits"]
         assert [wait["run"] for wait in waits] == [run]
-        answer = await gateway.json("signal", "front-door", "kitchen-verdict", '{"verdict": "known"}')
+        answer = await gateway.told("signal", "front-door", "kitchen-verdict", '{"verdict": "known"}')
         assert (answer["state"], answer["run"]) == ("delivered", run)
-        assert (await gateway.run("run", "follow", run)).status == 0
+        assert (await gateway.typed("run", "follow", run)).status == 0
 
 
 async def test_two_gateways_may_serve_one_directory(gateway: Serving) -> None:
-    token = (await gateway.json("device", "add", "camera", "--grant", "signal:front-door"))["token"]
+    token = (await gateway.told("device", "add", "camera", "--grant", "signal:front-door"))["token"]
     async with serving(gateway.data) as other:
         assert other.mqtt != gateway.mqtt
         async with Device(*other.mqtt, "camera", token) as camera:
             answer = await camera.signal("front-door", "kitchen-verdict", {"verdict": "known"})
         assert answer.code == 202
-        assert len((await other.json("waits"))["pending"]) == 1
-    assert (await gateway.json("device", "list"))["devices"][0]["device"] == "camera"
+        assert len((await other.told("waits"))["pending"]) == 1
+    assert (await gateway.told("device", "list"))["devices"][0]["device"] == "camera"
 
 
 async def test_an_edited_definition_is_taken_up_and_a_broken_edit_is_not(gateway: Serving) -> None:
@@ -93,7 +93,7 @@ async def test_an_edited_definition_is_taken_up_and_a_broken_edit_is_not(gateway
     async def until(check: str, wanted: object) -> None:
         async with asyncio.timeout(20):
             while True:
-                shown = await gateway.json("workflow", "show", "front-door")
+                shown = await gateway.told("workflow", "show", "front-door")
                 if (shown["description"] if check == "description" else bool(shown["problems"])) == wanted:
                     return
 
@@ -101,10 +101,10 @@ async def test_an_edited_definition_is_taken_up_and_a_broken_edit_is_not(gateway
     await until("description", "Changed")
     file.write_text(good.replace("timeout: 600", "timeout: never"))
     await until("problems", True)
-    validated = await gateway.run("workflow", "validate", status=1)
+    validated = await gateway.typed("workflow", "validate", status=1)
     assert "front-door.yaml:" in validated.out
-    assert (await gateway.json("workflow", "show", "front-door"))["description"] == "Changed"
-    audited = (await gateway.run("audit", "--json", "--action", "config.workflow")).lines
+    assert (await gateway.told("workflow", "show", "front-door"))["description"] == "Changed"
+    audited = (await gateway.typed("audit", "--json", "--action", "config.workflow")).lines
     assert [(it["workflow"], it["result"]) for it in audited] == [("front-door", "changed"), ("front-door", "broken")]
 
 
@@ -134,7 +134,7 @@ async def test_a_second_signal_ends_the_process_at_once(gateway: Serving) -> Non
     head = f"POST /api/v1/devices HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
     writer.write(f"{head}Content-Type: application/json\r\nContent-Length: 10\r\n\r\n{{".encode())
     await writer.drain()
-    await gateway.json("device", "list")  # by then the request above is under way
+    await gateway.told("device", "list")  # by then the request above is under way
     gateway.process.send_signal(signal.SIGTERM)
     await asyncio.wait_for(gateway.says("stopping"), 20)
     gateway.process.send_signal(signal.SIGTERM)
