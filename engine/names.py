@@ -60,6 +60,11 @@ def number_of(key: str) -> int:
     return int(key.rsplit("/", 1)[1])
 
 
+def raised_format(value: int | None = None) -> str:
+    """Name the record of a format that a store was raised to, or the prefix of all of them."""
+    return f"{FORMAT}/" if value is None else f"{FORMAT}/{number(value)}"
+
+
 class Key(Struct, frozen=True):
     """A declared key of a workflow: what a signal is addressed to."""
 

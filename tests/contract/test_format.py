@@ -31,6 +31,26 @@ async def test_a_newer_format_is_refused_and_left_as_it_is(store: Store) -> None
     assert await store.list("") == [planted]
 
 
+async def test_a_store_that_a_newer_build_took_over_is_refused_too(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    this = format_.FORMAT
+    await format_.check_format(backend.store, SystemSource())
+    (first,) = await backend.store.list("")
+    monkeypatch.setattr(format_, "writer", lambda: "wayside 9.0")
+    for format_number in (this + 1, this + 1, this + 2):
+        monkeypatch.setattr(format_, "FORMAT", format_number)
+        await format_.check_format(await backend.another(), SystemSource())
+    kept = await backend.store.list("")
+    assert [record.key for record in kept] == [names.FORMAT, *map(names.raised_format, (this + 1, this + 2))]
+    assert kept[0] == first
+    for older in (this, this + 1):
+        monkeypatch.setattr(format_, "FORMAT", older)
+        with pytest.raises(FormatTooNew, match=rf"wayside 9\.0 in format {this + 2}; this build knows format {older}"):
+            await format_.check_format(backend.store, SystemSource())
+    assert await backend.store.list("") == kept
+
+
 async def test_builds_of_one_format_share_a_store(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(format_, "writer", lambda: "wayside 0.0.9")
     await format_.check_format(backend.store, SystemSource())
