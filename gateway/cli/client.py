@@ -15,8 +15,10 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from engine.errors import BadInput, NotFound, WaysideError
+from gateway.cli import reaching
 from gateway.cli.invocation import Invocation, current
 from gateway.light import without
 
@@ -46,7 +48,7 @@ class Refused(WaysideError):
 
     def __init__(self, status: int, document: Mapping[str, Any]) -> None:
         problems = tuple(_problem_line(p) for p in document.get("problems") or ())
-        self.error = str(document.get("error") or document.get("title") or f"HTTP {status}")
+        self.error = str(document["error"])
         super().__init__(
             str(document.get("detail") or document.get("title") or self.error),
             hint=str(document.get("hint") or _HINTS.get(self.error, "")),
@@ -97,23 +99,29 @@ class Client:
         raw: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        """Make one request; raises `Refused` for every answer that is not 2xx."""
+        """Make one request; raises `Refused` for every answer that is not 2xx, and `NoGateway` for none."""
         given = {name: str(value) for name, value in (query or {}).items() if value is not None}
         content = raw if raw is not None else (json.dumps(body).encode() if body is not None else None)
         head = {"Content-Type": "application/json"} if content is not None else {}
-        try:
-            answer = await self.http.request(
-                method, f"/api/v1{path}", params=given, content=content, headers={**head, **(headers or {})}
-            )
-        except httpx.HTTPError as fault:
-            raise WaysideError(
-                f"the gateway at {self.http.base_url} did not answer ({type(fault).__name__})",
-                hint="is it running? `wayside doctor` looks at it",
-            ) from None
-        document = _document(answer.content)
+        answer = await self.request(method, f"/api/v1{path}", given, content, {**head, **(headers or {})})
+        document = _document(reaching.address(self.http.base_url), answer)
         if answer.is_success:
             return document
         raise Refused(answer.status_code, document)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
+        """Make one request; raises `NoGateway` if no answer is had, and reads nothing of one."""
+        try:
+            return await self.http.request(method, path, params=query, content=content, headers=headers)
+        except httpx.HTTPError as fault:
+            raise reaching.of_fault(reaching.address(self.http.base_url), fault) from None
 
     async def settle(self, run: str) -> str:
         """Wait until a run that this process drives suspends or ends; return its status. At once otherwise."""
@@ -136,12 +144,19 @@ class Client:
                 return
 
 
-def _document(content: bytes) -> dict[str, Any]:
+def _document(url: str, answer: httpx.Response) -> dict[str, Any]:
+    """Read an answer; raises `NotAGateway` for what no gateway says."""
     try:
-        parsed = json.loads(content) if content else {}
+        parsed = json.loads(answer.content) if answer.content else {}
     except ValueError:
-        parsed = {"detail": "the answer is not JSON: is this a Wayside gateway?"}
-    return parsed if isinstance(parsed, dict) else {"value": parsed}
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise reaching.not_a_gateway(url, f"its answer is no JSON object (HTTP {answer.status_code})")
+    if not answer.is_success and not isinstance(parsed.get("error"), str):
+        raise reaching.not_a_gateway(url, f"it refuses in words of its own (HTTP {answer.status_code})")
+    document = reaching.Answer(parsed)
+    document.url = url
+    return document
 
 
 @contextlib.asynccontextmanager
@@ -237,6 +252,12 @@ def _url(server: str) -> str:
     url = server if "://" in server else f"http://{server}"
     if not url.startswith(("http://", "https://")):
         raise BadInput("--server takes the address of a gateway", hint="such as http://127.0.0.1:8080")
+    try:
+        usable = bool(httpx.URL(url).host) and urlsplit(url).port != 0  # the port is looked at here alone
+    except (httpx.InvalidURL, ValueError):
+        usable = False
+    if not usable:
+        raise BadInput("--server: this is no address", hint="such as http://127.0.0.1:8080")
     return url.rstrip("/")
 
 

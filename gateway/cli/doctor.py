@@ -13,6 +13,7 @@ from gateway.cli.client import connect
 from gateway.cli.findings import Finding, tell
 from gateway.cli.invocation import current
 from gateway.cli.main import finish
+from gateway.cli.reaching import NoGateway
 from gateway.settings import Settings
 
 _KEPT: Final[dict[bool | None, Literal["ok", "warning", "failed"]]] = {True: "ok", None: "warning", False: "failed"}
@@ -81,7 +82,8 @@ async def _gateway(settings: Settings) -> list[Finding]:
             found = doctor_host.ports(settings) if client.local else []
             return found + await doctor_gateway.checks(client, bridge=settings.bridge.url is not None)
     except WaysideError as fault:
-        return [Finding("store", "failed", fault.message, fault.hint)]
+        what = "gateway" if isinstance(fault, NoGateway) else "store"
+        return [Finding(what, "failed", fault.message, fault.hint)]
 
 
 async def _store(settings: Settings) -> list[Finding]:

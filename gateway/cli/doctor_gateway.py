@@ -41,7 +41,7 @@ def _local() -> Finding:
 async def _serving(client: Client, doors: Mapping[str, Any]) -> list[Finding]:
     where = ", ".join(f"{name} on {address}" for name, address in sorted(doors["doors"].items()))
     found = [Finding("gateway", "ok", f"{doors['instance']} serves: {where}")]
-    answer = await client.http.get("/readyz")
+    answer = await client.request("GET", "/readyz")
     missing = answer.json().get("missing", [])
     if missing:
         repair = "its log says why; a full disk, a damaged file and a broker that is away are the usual causes"

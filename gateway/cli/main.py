@@ -9,6 +9,7 @@ from typing import Any, Final, NoReturn
 
 from engine.errors import BadInput, WaysideError
 from gateway.cli import invocation, output
+from gateway.cli.reaching import EXIT_STATUS, NoGateway
 
 
 def run() -> NoReturn:
@@ -18,7 +19,7 @@ def run() -> NoReturn:
         _call(invocation.current().rest)
     except WaysideError as fault:
         told(fault)
-        _leave(2 if isinstance(fault, BadInput) else 1)
+        _leave(_status(fault))
     except KeyboardInterrupt:
         _leave(130)
     except BrokenPipeError:
@@ -32,6 +33,16 @@ def run() -> NoReturn:
         output.note("  set WAYSIDE_DEBUG=1 and run it again to see where, and please report that")
         _leave(1)
     _leave(0)
+
+
+def _status(fault: WaysideError) -> int:
+    match fault:
+        case BadInput():
+            return 2
+        case NoGateway():
+            return EXIT_STATUS
+        case _:
+            return 1
 
 
 # What these do happens where they are typed.

@@ -241,7 +241,7 @@ async def test_a_remote_gateway_is_reached_with_a_token_from_a_file(gateway: Ser
     (tmp_path / "wrong").write_text("wsu_wrong")
     refused = await typed("run", "list", "--server", gateway.http, "--token-file", str(tmp_path / "wrong"), status=1)
     assert "token" in refused.err
-    away = await typed("run", "list", "--server", "127.0.0.1:1", "--token-file", file, status=1)
+    away = await typed("run", "list", "--server", "127.0.0.1:1", "--token-file", file, status=3)
     assert "did not answer" in away.err
 
 
