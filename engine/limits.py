@@ -43,6 +43,9 @@ SQLITE_BATCH_BYTES: Final = 8_388_608
 SQLITE_PAGE_RECORDS: Final = 1_024
 SQLITE_LOCK_SECONDS: Final = 5.0
 SQLITE_POLL_SECONDS: Final = 0.25
+# How long the writer holds the file for an event loop that was offered a turn and does not come.
+SQLITE_TURN_SECONDS: Final = 2.0
+SQLITE_TURN_OPERATIONS: Final = 100
 SQLITE_CACHE_KIB: Final = 8_192
 SQLITE_WAL_PAGES: Final = 1_000
 SQLITE_WAL_BYTES: Final = 67_108_864
@@ -113,7 +116,7 @@ assert MAX_PAYLOAD_BYTES + MAX_OUTPUT_BYTES + MAX_DEFINITION_BYTES < MAX_RECORD_
 assert MAX_INPUTS_BYTES + MAX_DEFINITION_BYTES <= MAX_RECORD_BYTES / 2
 assert MAX_ITEMS_BYTES <= MAX_RECORD_BYTES / 2
 # Another process's lock is reported as such, and as certain, before the caller gives up on an answer.
-assert SQLITE_LOCK_SECONDS < STORE_TIMEOUT_SECONDS
+assert SQLITE_TURN_SECONDS < SQLITE_LOCK_SECONDS < STORE_TIMEOUT_SECONDS
 # A slot, with its seal, is read by one statement, at one moment.
 assert MAX_SLOT_RECORDS < SQLITE_PAGE_RECORDS
 assert MAX_SLOT_RECORDS < POSTGRES_PAGE_RECORDS

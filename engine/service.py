@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -17,14 +17,14 @@ from engine.children import checked_inputs
 from engine.clock import Source
 from engine.drivers import Drivers, log_fault
 from engine.errors import Conflict, NotFound, StoreUnavailable, UnreadableRecord, WaysideError
-from engine.events import Observer, Publisher
+from engine.events import EngineEvent, Observer, Publisher
 from engine.format import check_format
 from engine.inquiries import WaitAddress
 from engine.instances import Lock, Pulse
 from engine.limits import HEARTBEAT_SECONDS, SWEEP_INTERVAL_SECONDS
 from engine.names import Key
 from engine.results import Answer, SignalRequest
-from engine.store.base import Store
+from engine.store.base import AtOnce, Store
 from engine.sweep import Sweep
 from engine.turns import Turns
 from engine.waits import settle_registered
@@ -47,6 +47,30 @@ class EngineSettings:
     stop_grace_seconds: float = 10.0
     # A command that works beside a gateway, or on a store that none serves, leaves other runs to the gateways.
     sweeps: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Deciding:
+    """A signal that is about to be decided, and who hears the answer first."""
+
+    operation: Callable[[Actor], Coroutine[Any, Any, Answer]]
+    told: Callable[[Answer], None] | None
+
+    async def by(self, actor: Actor) -> Answer:
+        answer = await self.operation(actor)
+        if self.told is not None:
+            self.told(answer)
+        return answer
+
+
+@dataclass(slots=True)
+class _Events:
+    """Keeps what happens until it is known to be durable."""
+
+    heard: list[EngineEvent] = field(default_factory=list)
+
+    def note(self, event: EngineEvent) -> None:
+        self.heard.append(event)
 
 
 class Engine:
@@ -81,6 +105,7 @@ class Engine:
         self._pulse: Pulse | None = None
         self._hint = asyncio.Event()
         self._turns = Turns()
+        self._at_once = store if isinstance(store, AtOnce) else None
         self._tasks: list[asyncio.Task[None]] = []
         self._dead: dict[str, bool] = {}
         self._deadlines: dict[str, datetime] = {}
@@ -227,27 +252,63 @@ class Engine:
 
     # -- signals -----------------------------------------------------------------------------------------------
 
-    async def signal_key(self, workflow: str, key: str, request: SignalRequest) -> Answer:
-        """Deliver or hold a signal. The caller has authorised the sender; the answer says what is stored."""
+    async def signal_key(
+        self, workflow: str, key: str, request: SignalRequest, *, told: Callable[[Answer], None] | None = None
+    ) -> Answer:
+        """Deliver or hold a signal. The caller has authorised the sender; the answer says what is stored.
+
+        `told` hears the answer before it is given: where the store can do all of this at one moment, before it is
+        durable, so that what its hearer has to store can go along (`Rider`); when this raises, it does not hold.
+        """
         definition = self.catalog.get(workflow)
         keyed = None if definition is None else definition.keyed(key)
         task = None if keyed is None else keyed.task
         if task is not None and task.accept_early is not None and request.age_seconds > task.accept_early:
             task = replace(task, accept_early=None)
+        address = Key(workflow, key)
+        deciding = _Deciding(lambda actor: signals.signal_by_key(actor, address, request, task), told)
+        if self._at_once is not None:
+            return await self._decide_at_once(self._at_once, deciding)
+        async with self._turns.of(address):
+            return await self._decide(deciding)
+
+    async def signal_wait(
+        self, wait: str, request: SignalRequest, *, told: Callable[[Answer], None] | None = None
+    ) -> Answer:
+        """Deliver a signal that names its wait. The caller has authorised the sender. `told` as in `signal_key`."""
+        deciding = _Deciding(lambda actor: signals.signal_by_wait(actor, wait, request), told)
+        if self._at_once is not None:
+            return await self._decide_at_once(self._at_once, deciding)
+        return await self._decide(deciding)
+
+    async def _decide(self, deciding: _Deciding) -> Answer:
         actor = self.actor()
         try:
-            async with self._turns.of(Key(workflow, key)):
-                return await signals.signal_by_key(actor, Key(workflow, key), request, task)
+            return await deciding.by(actor)
         finally:
             self._continue(actor.owed)
 
-    async def signal_wait(self, wait: str, request: SignalRequest) -> Answer:
-        """Deliver a signal that names its wait. The caller has authorised the sender."""
-        actor = self.actor()
+    async def _decide_at_once(self, store: AtOnce, deciding: _Deciding) -> Answer:
+        """Decide within a moment of the store; what happened in it is told of, and goes on, once it is durable."""
+        actor, events = self.actor(), _Events()
+        actor.observer = events
+
+        async def decide(view: Store) -> Answer | Exception:
+            actor.store = view
+            try:
+                return await deciding.by(actor)
+            except WaysideError as fault:
+                return fault
+
         try:
-            return await signals.signal_by_wait(actor, wait, request)
+            answer = await store.at_once(decide)
+            for event in events.heard:
+                self._observer.note(event)
         finally:
             self._continue(actor.owed)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     async def address_of(self, wait: str, request: SignalRequest | None = None) -> WaitAddress | None:
         """Say which workflow and key a wait belongs to: to authorise a signal that names it.
@@ -340,10 +401,22 @@ class Engine:
         return (await inquiries.known(self.actor(), run)).definition
 
     async def runs(
-        self, *, workflow: str | None = None, status: str | None = None, after: str | None = None, limit: int = 50
+        self,
+        *,
+        workflow: str | None = None,
+        status: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+        readable: Callable[[str], bool] | None = None,
     ) -> tuple[list[dict[str, Any]], str | None]:
-        """List runs, newest first; the second value is the cursor of the next page, if there is one."""
-        return await inquiries.list_runs(self.actor(), workflow=workflow, status=status, after=after, limit=limit)
+        """List runs, newest first; the second value is the cursor of the next page, if there is one.
+
+        `readable` says of which workflows. A page holds fewer than `limit` and yet has a next one only where
+        `inquiries.RUNS_LOOKED_AT` runs were looked at.
+        """
+        return await inquiries.list_runs(
+            self.actor(), workflow=workflow, status=status, after=after, limit=limit, readable=readable
+        )
 
     async def events(self, run: str, after: int = 0) -> list[dict[str, Any]]:
         """Show a run's log from behind event `after`; raises `NotFound`."""

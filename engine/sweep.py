@@ -16,6 +16,7 @@ from engine.decisions.fold import RunState
 from engine.errors import Conflict, NotFound, StoreUnavailable, UnreadableRecord
 from engine.events import EngineEvent
 from engine.limits import REMOVAL_GRACE_SECONDS
+from engine.names import Key
 from engine.records import Created, Pending, Retried, Stored
 from engine.store.base import Record
 from engine.waits import Open, Settled, settle, settle_registered
@@ -45,6 +46,7 @@ class Sweep:
     known: dict[str, datetime] = field(default_factory=dict)
     deadlines: dict[str, datetime] = field(default_factory=dict)
     _began: datetime | None = None
+    _slot: tuple[Key, int] | None = None
 
     async def run(self) -> None:
         """Do one whole pass."""
@@ -111,6 +113,9 @@ class Sweep:
 
     async def _early(self, record: Record) -> None:
         at = names.parse_pending(record.key)
+        if await self._current_slot(at.key) == at.slot and not self._was_old(record):
+            # Nothing takes from its slot yet.
+            return
         raw = await self.actor.store.get(at.key.pending(at.slot, at.m))
         if raw is None:
             if self._was_old(record):
@@ -120,7 +125,7 @@ class Sweep:
         if not isinstance(entry, Stored) or not isinstance(entry.value, Pending):
             await self.actor.store.delete([record.key])
             return
-        if records.current_slot(await self.actor.top(at.key)) == at.slot:
+        if await self._current_slot(at.key) == at.slot:
             return
         claim = await self.actor.taking(at.key, at.slot)
         if claim is not None and not isinstance(await settle(self.actor, at.key, claim), Settled):
@@ -128,6 +133,15 @@ class Sweep:
             if await self.actor.store.now(until=until) <= until:
                 return
         await self.actor.store.delete([record.key])
+
+    async def _current_slot(self, key: Key) -> int:
+        """Read which slot is current, once for the early signals of one key, which follow one another.
+
+        A slot that is behind stays so; one that was current is looked at again in the next pass.
+        """
+        if self._slot is None or self._slot[0] != key:
+            self._slot = key, records.current_slot(await self.actor.top(key))
+        return self._slot[1]
 
     # -- runs that may go on ---------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -151,14 +151,37 @@ class _Flood:
     more: int = 0
 
 
+@dataclass(slots=True, kw_only=True)
+class _Batch:
+    """Events that were numbered together, and how many of those noted they stand for: some of them never were."""
+
+    items: list[tuple[str, bytes]]
+    stands_for: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Riding:
+    """Events that go along with operations: those noted in them, behind older ones; what the chain was before.
+
+    Without a batch they do not, but wait like others.
+    """
+
+    staged: list[Entry]
+    older: list[Entry | None]
+    before: tuple[int, str, str]
+    at: datetime
+    batch: _Batch | None
+
+
 class Audit:
     """Appends this instance's events. `note`, `add` and `refuse` return at once; `written` waits for the store.
 
-    Whoever waits first writes for all who came before it, one commit for all of them. `run` writes what nobody waits
-    for, and the counts of floods. Events are kept while the store is away, up to `MAX_WAITING`; how many were lost
-    beyond that is an event too. `heard` is told of each event once it is stored. `instance` may be set until the first
-    event is written. `counted` hears of each entry as it is noted, the repeats of a flood too; `took` how many seconds
-    each write took.
+    Whoever waits first writes for all who came before it, one commit for all of them. Where the store does operations
+    at one moment, what is noted in them is stored by the same commit, or never was (`Rider`). `run` writes what nobody
+    waits for, and the counts of floods. Events are kept while the store is away, up to `MAX_WAITING`; how many were
+    lost beyond that is an event too. `heard` is told of each event once it is stored. `instance` may be set until the
+    first event is written. `counted` hears of each entry as it is noted, the repeats of a flood too; `took` how many
+    seconds each write took.
     """
 
     def __init__(
@@ -178,18 +201,23 @@ class Audit:
         self._counted = counted
         self._took = took
         self.lost = 0
-        self._waiting: deque[Entry] = deque()
-        self._batch: list[tuple[str, bytes]] = []
+        # None stands for an event that has turned out never to have been: those behind it keep their places.
+        self._waiting: deque[Entry | None] = deque()
+        self._batch: _Batch | None = None
         self._noted = 0
         self._stored = 0
         self._lost = 0
         self._seq = 0
         self._prev = ""
         self._day = ""
-        self._head = ""
+        self._head, self._head_seq = "", 0
         # One for all: nobody else writes as this instance, and no two events of it have one number.
         self._nonce = source.nonce()
         self._writing = self._crowded = False
+        # What is being noted in the operations of a moment; what goes along with one; what may or may not have arrived.
+        self._staged: list[Entry] | None = None
+        self._riding: _Riding | None = None
+        self._doubtful: _Riding | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._floods: OrderedDict[tuple[str, ...], _Flood] = OrderedDict()
 
@@ -227,6 +255,11 @@ class Audit:
         self.add(Entry(action=f"{what}.{change.did}", result=about, principal=change.by, reason=change.detail))
 
     @property
+    def noted(self) -> int:
+        """Count the events that were ever noted: what `written` waits for."""
+        return self._noted
+
+    @property
     def waiting(self) -> int:
         """Count the events that are not stored yet."""
         return self._noted - self._stored
@@ -238,6 +271,10 @@ class Audit:
         self._add(entry)
 
     def _add(self, entry: Entry) -> None:
+        if self._staged is not None:
+            self._staged.append(entry)
+            self._noted += 1
+            return
         if len(self._waiting) >= MAX_WAITING:
             self._lost += 1
             self.lost += 1
@@ -286,11 +323,11 @@ class Audit:
 
     # -- storing -----------------------------------------------------------------------------------------------------
 
-    async def written(self) -> None:
-        """Return when all that was noted before the call is durable; raises `StoreUnavailable`."""
-        target = self._noted
+    async def written(self, upto: int | None = None) -> None:
+        """Return when all that has been noted, or the first `upto`, is durable; raises `StoreUnavailable`."""
+        target = self._noted if upto is None else upto
         while self._stored < target:
-            if not self._writing:
+            if not self._writing and self._riding is None:
                 await self._write()
             else:
                 self._waiters.append(asyncio.get_running_loop().create_future())
@@ -308,12 +345,15 @@ class Audit:
             fault = error
             raise
         finally:
-            self._writing = False
-            waiters, self._waiters = self._waiters, []
-            self._crowded = bool(waiters)
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None) if fault is None else waiter.set_exception(again(fault))
+            self._written(fault)
+
+    def _written(self, fault: StoreUnavailable | None) -> None:
+        self._writing = False
+        waiters, self._waiters = self._waiters, []
+        self._crowded = bool(waiters)
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None) if fault is None else waiter.set_exception(again(fault))
 
     async def run(self) -> None:
         """Write for ever what nobody waits for; what the store does not take now is tried again."""
@@ -339,33 +379,109 @@ class Audit:
     async def _flush(self) -> None:
         # A batch keeps its keys and bytes until it is known to be stored: an attempt that was cut off and this
         # one are the same creates.
-        if not self._batch:
-            await self._number()
+        if self._batch is None:
+            await self._ask_what_arrived()
+            self._batch = self._numbered(await self._store.now(until=FAR), self._next())
         began = self._source.monotonic()
-        stored = await self._store.create_all(self._batch)
+        stored = await self._store.create_all(self._batch.items)
         if self._took is not None:
             self._took(self._source.monotonic() - began)
-        for record, (key, value) in zip(stored, self._batch, strict=True):
+        for record, (key, value) in zip(stored, self._batch.items, strict=True):
             assert record.value == value, f"another process writes as this instance: {key}"
-        self._stored += len(self._batch)
-        last = self._batch[-1]
-        self._head = f"{names.number_of(last[0])}:{digest(last[1])}"
-        self._batch = []
+        batch, self._batch = self._batch, None
+        self._landed(batch, stored)
+
+    def _next(self) -> list[Entry | None]:
+        return [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+
+    def _numbered(self, now: datetime, entries: list[Entry | None]) -> _Batch:
+        self._day = max(self._day, f"{now.year:04d}{now.month:02d}{now.day:02d}")
+        batch = _Batch(items=[], stands_for=len(entries))
+        for entry in entries:
+            if entry is None:
+                continue
+            self._seq += 1
+            at = names.audit(self._day, self.instance, self._seq)
+            key, value = records.encode(_event(entry, at=at, nonce=self._nonce, prev=self._prev))
+            batch.items.append((key, value))
+            self._prev = digest(value)
+        return batch
+
+    def _landed(self, batch: _Batch, stored: Sequence[Record]) -> None:
+        self._stored += batch.stands_for
+        if stored and (seq := names.number_of(stored[-1].key)) > self._head_seq:
+            # An earlier batch may be heard of later.
+            self._head_seq, self._head = seq, f"{seq}:{digest(stored[-1].value)}"
         if self._heard is not None:
             for record in stored:
                 self._heard(record)
 
-    async def _number(self) -> None:
-        now = await self._store.now(until=FAR)
-        self._day = max(self._day, f"{now.year:04d}{now.month:02d}{now.day:02d}")
-        for _ in range(min(BATCH, len(self._waiting))):
-            entry = self._waiting.popleft()
-            self._seq += 1
-            at = names.audit(self._day, self.instance, self._seq)
-            event = _event(entry, at=at, nonce=self._nonce, prev=self._prev)
-            key, value = records.encode(event)
-            self._batch.append((key, value))
-            self._prev = digest(value)
+    # -- going along with operations (`engine.store.base.Rider`) -----------------------------------------------------
+
+    def embark(self) -> None:
+        """Keep apart what is noted from here on: it holds only if the operations do."""
+        self._staged = []
+
+    def ride(self, at: datetime) -> Sequence[tuple[str, bytes]]:
+        """Number what was noted, behind what nobody has waited for so far.
+
+        A batch that is on its way is part of it: neither is ever stored without what is before it in the chain.
+        """
+        staged, self._staged = self._staged or [], None
+        if not staged:
+            return ()
+        before = (self._seq, self._prev, self._day)
+        riding = self._riding = _Riding(staged=staged, older=[], before=before, at=at, batch=None)
+        numbering = self._writing and self._batch is None
+        if numbering or self._doubtful is not None or len(self._waiting) > BATCH:
+            self._waiting.extend(staged)
+            return ()
+        riding.older = self._next()
+        riding.batch = self._numbered(at, [*riding.older, *staged])
+        ahead = [] if self._batch is None else self._batch.items
+        return [*ahead, *riding.batch.items]
+
+    def arrive(self, fault: Exception | None) -> None:
+        """Take note of what became of it: what was noted in operations that did not come to be, never was."""
+        if self._staged is not None:
+            self._waiting.extend([None] * len(self._staged))
+            self._staged = None
+        riding, self._riding = self._riding, None
+        if riding is None:
+            return
+        if riding.batch is None:
+            if fault is not None:
+                self._forget(riding.staged)
+        elif fault is None:
+            self._landed(riding.batch, [Record(key, value, riding.at) for key, value in riding.batch.items])
+        elif getattr(fault, "uncertain", False):
+            self._doubtful = riding
+        else:
+            self._take_back(riding)
+        if not self._writing:
+            self._written(None)
+
+    def _forget(self, entries: Sequence[Entry]) -> None:
+        """Have events that are still waiting never have been."""
+        gone = {id(entry) for entry in entries}
+        self._waiting = deque(None if id(entry) in gone else entry for entry in self._waiting)
+
+    def _take_back(self, riding: _Riding) -> None:
+        self._seq, self._prev, self._day = riding.before
+        self._waiting.extendleft([None] * len(riding.staged))
+        self._waiting.extendleft(reversed(riding.older))
+
+    async def _ask_what_arrived(self) -> None:
+        """Find out whether a commit of which nobody could say how it ended has taken place."""
+        riding = self._doubtful
+        if riding is None or riding.batch is None:
+            return
+        found = await self._store.get(riding.batch.items[0][0])
+        self._doubtful = None
+        if found is None:
+            self._take_back(riding)
+        else:
+            self._landed(riding.batch, [Record(key, value, found.stored_at) for key, value in riding.batch.items])
 
 
 def _event(entry: Entry, *, at: str, nonce: str, prev: str) -> _Written:

@@ -13,7 +13,7 @@ from devices.registry import Registry
 from engine.clock import Source, SystemSource
 from engine.events import EngineEvent, Observer
 from engine.service import Engine, EngineSettings
-from engine.store.base import Record
+from engine.store.base import AtOnce, Record
 from engine.store.open import open_store
 from engine.workflows.loading import Catalog, Change
 from gateway import data, logs
@@ -82,6 +82,8 @@ async def compose(settings: Settings, *, sweeps: bool = True, serves: bool = Fal
             counted=metrics.entered if traces is None else _both(metrics.entered, traces.entered),
             took=metrics.store_write_seconds.add,
         )
+        if isinstance(store, AtOnce):
+            store.carry(audit)
         live, sinks = Live(store, engine.instance), _sinks(settings, prints=serves)
         heard_by = (live.stored,) if sinks is None else (live.stored, sinks.stored)
         relay.observers = (audit, live, metrics) if traces is None else (audit, live, metrics, traces)

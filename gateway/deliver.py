@@ -72,9 +72,13 @@ class Engine(Protocol):
     @property
     def catalog(self) -> Definitions: ...
 
-    async def signal_key(self, workflow: str, key: str, request: SignalRequest) -> Answer: ...
+    async def signal_key(
+        self, workflow: str, key: str, request: SignalRequest, *, told: Callable[[Answer], None] | None = None
+    ) -> Answer: ...
 
-    async def signal_wait(self, wait: str, request: SignalRequest) -> Answer: ...
+    async def signal_wait(
+        self, wait: str, request: SignalRequest, *, told: Callable[[Answer], None] | None = None
+    ) -> Answer: ...
 
     async def address_of(self, wait: str, request: SignalRequest | None = None) -> Addressed | None: ...
 
@@ -113,6 +117,14 @@ class Delivered(Struct, frozen=True, kw_only=True):
     close: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """What is said of an answer, and how many events are durable once its own is; None: it needs none."""
+
+    words: Words
+    events: int | None
+
+
 @dataclass(slots=True, kw_only=True)
 class _Asked:
     """A request while it is being checked; what it is about fills the audit event."""
@@ -125,6 +137,7 @@ class _Asked:
     workflow: str = ""
     key: str = ""
     wait: str = ""
+    noted: _Noted | None = None
 
     @property
     def id(self) -> str:
@@ -232,7 +245,11 @@ class Deliver:
         payload = parse_payload(asked.raw)
         if isinstance(payload, PayloadProblem):
             return _Result(payload)
-        return _Result(await self._engine.signal_key(asked.workflow, asked.key, asked.request(payload)))
+        return _Result(
+            await self._engine.signal_key(
+                asked.workflow, asked.key, asked.request(payload), told=lambda answer: self._note_first(asked, answer)
+            )
+        )
 
     async def _signal_wait(self, asked: _Asked) -> _Result:
         # Whose wait it is has to be read to be authorised; nobody without any grant gets that far.
@@ -249,7 +266,11 @@ class Deliver:
         asked.workflow, asked.key = address.workflow, address.key or ""
         if isinstance(payload, PayloadProblem):
             return _Result(payload)
-        return _Result(await self._engine.signal_wait(asked.wait, asked.request(payload)))
+        return _Result(
+            await self._engine.signal_wait(
+                asked.wait, asked.request(payload), told=lambda answer: self._note_first(asked, answer)
+            )
+        )
 
     async def _start_run(self, asked: _Asked, *, retained: bool) -> _Result:
         who, workflow = asked.who, asked.workflow
@@ -294,6 +315,7 @@ class Deliver:
             try:
                 result = await decide()
             except WaysideError as fault:
+                asked.noted = None
                 result = _Result(StoreAway(), fault.code)
         delivered = await self._finish(asked, result)
         if self.took is not None and asked.action == "signal":
@@ -320,14 +342,14 @@ class Deliver:
     async def _finish(self, asked: _Asked, result: _Result) -> Delivered:
         """Write down what came of it, and answer once that is durable."""
         answer, limited = result.answer, result.limited
-        reader = bool(asked.workflow) and self._authority.may_read(asked.who, asked.workflow)
-        words = say(answer, reader=reader, sender=asked.who.sender)
+        noted = asked.noted or self._note(asked, result)
+        words = noted.words
         try:
-            if self._note(asked, answer, words, result.why):
-                await self._audit.written()
+            if noted.events is not None:
+                await self._audit.written(noted.events)
         except StoreUnavailable:
             answer = StoreAway()
-            words = say(answer, reader=reader)
+            words = say(answer, reader=self._is_reader(asked))
         return Delivered(
             answer=answer,
             words=words,
@@ -336,7 +358,19 @@ class Deliver:
             close=limited is not None and limited.close,
         )
 
-    def _note(self, asked: _Asked, answer: DoorAnswer, words: Words, why: str) -> bool:
+    def _is_reader(self, asked: _Asked) -> bool:
+        return bool(asked.workflow) and self._authority.may_read(asked.who, asked.workflow)
+
+    def _note_first(self, asked: _Asked, answer: Answer) -> None:
+        """Note the event of an answer that is not durable yet, so that the two are at once."""
+        asked.noted = self._note(asked, _Result(answer))
+
+    def _note(self, asked: _Asked, result: _Result) -> _Noted:
+        words = say(result.answer, reader=self._is_reader(asked), sender=asked.who.sender)
+        waits = self._add(asked, result.answer, words, result.why)
+        return _Noted(words, self._audit.noted if waits else None)
+
+    def _add(self, asked: _Asked, answer: DoorAnswer, words: Words, why: str) -> bool:
         """Note the event; tell whether the answer has to wait for it."""
         action = f"{asked.action}.refused"
         result: str = words.error or "accepted"

@@ -7,11 +7,13 @@ an error: a create whose answer was lost and that is retried is still recognised
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
+
+T = TypeVar("T")
 
 
 class Record(Struct, frozen=True, gc=False):
@@ -80,4 +82,39 @@ class Loadable(Store, Protocol):
         Where a key exists it is left as it is. The store's clock is not behind the stamps afterwards, where the backend
         has a say in that.
         """
+        ...
+
+
+class Rider(Protocol):
+    """Has records of its own stored together with those of a moment; see `AtOnce`. Its calls come in this order."""
+
+    def embark(self) -> None:
+        """Hear that operations begin; nothing else runs on the event loop until `ride`."""
+        ...
+
+    def ride(self, at: datetime) -> Sequence[tuple[str, bytes]]:
+        """Give the records to be stored with those of the operations, under keys that nobody else creates, at `at`."""
+        ...
+
+    def arrive(self, fault: Exception | None) -> None:
+        """Hear that all of it is durable, or that none of it is (unless the fault is `uncertain`)."""
+        ...
+
+
+@runtime_checkable
+class AtOnce(Store, Protocol):
+    """A store that can do a whole operation at one moment: what would be many commits is one, shared with others."""
+
+    async def at_once(self, operation: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+        """Run `operation` on a view of the store; return what it returns once all that it created is durable.
+
+        It is as if each of its calls of the store had come right after the one before it, with nobody else's, of any
+        process, between. It may await nothing but the view, read and create, and not delete. When this raises because
+        of the store, nothing of it is stored, unless the fault is `uncertain`; what the operation raises by itself is
+        raised, and what it had created by then is stored.
+        """
+        ...
+
+    def carry(self, rider: Rider) -> None:
+        """Have a rider's records stored with each moment's from now on; one for a store."""
         ...

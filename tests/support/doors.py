@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from devices import operations
@@ -49,18 +49,24 @@ class ScriptedEngine:
     catalog: Catalog = field(default_factory=Catalog)
     asked: list[tuple[object, ...]] = field(default_factory=list)
 
-    def _say(self) -> Answer:
+    def _say(self, told: Callable[[Answer], None] | None = None) -> Answer:
         if isinstance(self.answer, WaysideError):
             raise self.answer
+        if told is not None:
+            told(self.answer)
         return self.answer
 
-    async def signal_key(self, workflow: str, key: str, request: SignalRequest) -> Answer:
+    async def signal_key(
+        self, workflow: str, key: str, request: SignalRequest, *, told: Callable[[Answer], None] | None = None
+    ) -> Answer:
         self.asked.append(("signal_key", workflow, key, str(request.sender.id), request.signal_id))
-        return self._say()
+        return self._say(told)
 
-    async def signal_wait(self, wait: str, request: SignalRequest) -> Answer:
+    async def signal_wait(
+        self, wait: str, request: SignalRequest, *, told: Callable[[Answer], None] | None = None
+    ) -> Answer:
         self.asked.append(("signal_wait", wait, request.signal_id))
-        return self._say()
+        return self._say(told)
 
     async def address_of(self, wait: str, request: SignalRequest | None = None) -> Address | None:
         self.asked.append(("address_of", wait))

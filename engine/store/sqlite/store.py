@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import islice, takewhile
 from pathlib import Path
 from time import monotonic
-from typing import cast
+from typing import Any, TypeVar, cast
 
 from engine.errors import StoreUnavailable
 from engine.limits import (
@@ -17,30 +17,28 @@ from engine.limits import (
     SQLITE_BATCH_RECORDS,
     SQLITE_LOCK_SECONDS,
     SQLITE_PAGE_RECORDS,
+    SQLITE_TURN_OPERATIONS,
     STORE_TIMEOUT_SECONDS,
 )
-from engine.store.base import Record
-from engine.store.keys import check_item, check_items, check_key, check_range, range_end
+from engine.store.base import Record, Rider
+from engine.store.batching import Batcher, Bounds
+from engine.store.keys import check_item, check_items, check_key, check_range
 from engine.store.sqlite.batch import to_record
 from engine.store.sqlite.clock import HostClock, SystemHostClock, to_datetime
 from engine.store.sqlite.faults import fault, is_busy, locked, no_answer
 from engine.store.sqlite.file import open_file
-from engine.store.sqlite.requests import Create, Delete, Items, Load, ReadClock, Watch, Write, deliver
+from engine.store.sqlite.moment import Moment, Operation, missed
+from engine.store.sqlite.reading import GET, LAST, Rows, end_of, page
+from engine.store.sqlite.requests import Create, Delete, Items, Load, ReadClock, Turn, Watch, Write, deliver
 from engine.store.sqlite.writer import Writer
 
 _READ_RETRY_SECONDS = 0.002
 _WATCHDOG_SECONDS = 1.0
-# Above every text: SQLite puts all blobs after all texts.
-_ABOVE_ALL = b""
-
-_GET = "SELECT key, value, stored_at FROM records WHERE key = ?"
-_LAST = "SELECT key, value, stored_at FROM records WHERE key >= ? AND key < ? ORDER BY key DESC LIMIT 1"
-_FROM = "SELECT key, value, stored_at FROM records WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
-_AFTER = "SELECT key, value, stored_at FROM records WHERE key > ? AND key < ? ORDER BY key LIMIT ?"
-
+T = TypeVar("T")
+# What an operation returned, or what it raised.
+_Outcome = tuple[Any, Exception | None]
 # Inside the class, `list` is a method.
 _Records = list[Record]
-_Rows = list[tuple[str, bytes, int]]
 
 
 class SqliteStore:
@@ -63,6 +61,10 @@ class SqliteStore:
         # In the order in which they came.
         self._waiting: dict[Write, None] = {}
         self._watchdog: asyncio.AbstractEventLoop | None = None
+        self._rider: Rider | None = None
+        self._moments: Batcher[Operation[Any], _Outcome] = Batcher(
+            "moment", self._moment, Bounds(records=SQLITE_TURN_OPERATIONS, volume=SQLITE_BATCH_BYTES)
+        )
         self._writer = Writer(self._file, host or SystemHostClock(), lock_seconds=lock_seconds)
 
     @property
@@ -99,12 +101,12 @@ class SqliteStore:
 
     async def get(self, key: str) -> Record | None:
         check_key(key)
-        rows = await self._read(_GET, (key,))
+        rows = await self._read(GET, (key,))
         return to_record(rows[0]) if rows else None
 
     async def last(self, prefix: str) -> Record | None:
         check_range(prefix, None, None)
-        rows = await self._read(_LAST, (prefix, _end(prefix)))
+        rows = await self._read(LAST, (prefix, end_of(prefix)))
         return to_record(rows[0]) if rows else None
 
     async def list(self, prefix: str, *, after: str | None = None, limit: int | None = None) -> list[Record]:
@@ -113,8 +115,8 @@ class SqliteStore:
         Between pages other tasks run: a record that is created meanwhile is seen if its key lies ahead.
         """
         check_range(prefix, after, limit)
-        end = _end(prefix)
-        statement, start = (_AFTER, after) if after is not None and after >= prefix else (_FROM, prefix)
+        end = end_of(prefix)
+        statement, start = page(prefix, after)
         found: list[Record] = []
         while limit is None or len(found) < limit:
             wanted = SQLITE_PAGE_RECORDS if limit is None else min(SQLITE_PAGE_RECORDS, limit - len(found))
@@ -122,7 +124,7 @@ class SqliteStore:
             found.extend(map(to_record, rows))
             if len(rows) < wanted:
                 break
-            statement, start = _AFTER, rows[-1][0]
+            statement, start = page(prefix, rows[-1][0])
             await asyncio.sleep(0)
         return found
 
@@ -155,6 +157,60 @@ class SqliteStore:
         answer = await self._ask(ReadClock(loop, loop.create_future()))
         return to_datetime(cast("int", answer))
 
+    async def at_once(self, operation: Operation[T]) -> T:
+        """Run an operation on a view of the store, in one transaction with others that come at the same time."""
+        result, raised = await self._moments.ask(operation)
+        if raised is not None:
+            raise raised
+        return cast("T", result)
+
+    def carry(self, rider: Rider) -> None:
+        self._rider = rider
+
+    async def _moment(self, operations: Sequence[Operation[Any]], _deadline: float) -> Sequence[_Outcome]:
+        """Do operations, and commit what they created in the writer's next transaction."""
+        loop = asyncio.get_running_loop()
+        turn = Turn(loop, loop.create_future(), offered=loop.create_future())
+        fault_of_it: Exception | None = StoreUnavailable("the process is ending", uncertain=True)
+        self._expect(turn)
+        try:
+            stamp_us = await turn.offered
+            if not turn.begin():
+                raise missed()
+            outcomes = self._take(turn, stamp_us, operations)
+            await turn.answer
+        except StoreUnavailable as error:
+            fault_of_it = error
+            raise
+        else:
+            fault_of_it = None
+            return outcomes
+        finally:
+            del self._waiting[turn]
+            if self._rider is not None:
+                self._rider.arrive(fault_of_it)
+
+    def _take(self, turn: Turn, stamp_us: int, operations: Sequence[Operation[Any]]) -> Sequence[_Outcome]:
+        """Do operations while the writer waits for what they create; it gets nothing where reading fails."""
+        items: Items = ()
+        try:
+            connection = self._connected()
+            connection.execute("BEGIN")
+            moment = Moment(connection, stamp_us)
+            if self._rider is not None:
+                self._rider.embark()
+            outcomes = [_outcome(moment, operation) for operation in operations]
+            more = () if self._rider is None else self._rider.ride(to_datetime(stamp_us))
+            connection.execute("COMMIT")
+            items = [*moment.items, *more]
+        except sqlite3.Error as error:
+            self._disconnect()
+            raise fault(error, self._file.path) from error
+        else:
+            return outcomes
+        finally:
+            turn.give_back(items)
+
     async def changed(self) -> None:
         """Return when another process has committed since the last call; the writer thread looks now and then."""
         loop = asyncio.get_running_loop()
@@ -163,6 +219,7 @@ class SqliteStore:
         await watch.answer
 
     async def close(self) -> None:
+        await self._moments.close()
         self._closed = True
         # Last to close merges the -wal into the file, and that must be the writer.
         reader, self._reader = self._reader, None
@@ -177,15 +234,18 @@ class SqliteStore:
 
     async def _ask(self, request: Write) -> object:
         """Have the writer do something, and wait for it as long as a store may take."""
+        self._expect(request)
+        try:
+            return await request.answer
+        finally:
+            del self._waiting[request]
+
+    def _expect(self, request: Write) -> None:
         self._writer.submit(request)
         self._waiting[request] = None
         if self._watchdog is not request.loop:
             self._watchdog = request.loop
             self._watchdog.call_later(_WATCHDOG_SECONDS, self._give_up, request.loop)
-        try:
-            return await request.answer
-        finally:
-            del self._waiting[request]
 
     def _give_up(self, loop: asyncio.AbstractEventLoop) -> None:
         """Tell those who have waited too long; look again as long as anybody waits.
@@ -206,7 +266,7 @@ class SqliteStore:
         else:
             self._watchdog = None
 
-    def _rows(self, statement: str, parameters: tuple[object, ...]) -> _Rows | None:
+    def _rows(self, statement: str, parameters: tuple[object, ...]) -> Rows | None:
         """Read at once; None while another process keeps the file to itself, which is rare."""
         try:
             return self._connected().execute(statement, parameters).fetchall()
@@ -216,7 +276,7 @@ class SqliteStore:
                 raise fault(error, self._file.path) from error
             return None
 
-    async def _read(self, statement: str, parameters: tuple[object, ...]) -> _Rows:
+    async def _read(self, statement: str, parameters: tuple[object, ...]) -> Rows:
         """Read at once, or as soon as the process that recovers the file, or holds all of it, lets go."""
         if (rows := self._rows(statement, parameters)) is not None:
             return rows
@@ -240,9 +300,14 @@ class SqliteStore:
             reader.close()
 
 
-def _end(prefix: str) -> str | bytes:
-    end = range_end(prefix)
-    return _ABOVE_ALL if end is None else end
+def _outcome(moment: Moment, operation: Operation[Any]) -> _Outcome:
+    """Do an operation; what it raises is its own caller's, what the file raises is everybody's."""
+    try:
+        return moment.do(operation), None
+    except sqlite3.Error:
+        raise
+    except Exception as raised:  # noqa: BLE001 - it is raised again where the operation was asked for
+        return None, raised
 
 
 def _parts(items: Items) -> Iterable[tuple[Items, int]]:

@@ -18,7 +18,7 @@ from time import monotonic, sleep
 from typing import assert_never
 
 from engine.errors import StoreUnavailable, WaysideError
-from engine.limits import SQLITE_BATCH_BYTES, SQLITE_BATCH_RECORDS, SQLITE_POLL_SECONDS
+from engine.limits import SQLITE_BATCH_BYTES, SQLITE_BATCH_RECORDS, SQLITE_POLL_SECONDS, SQLITE_TURN_SECONDS
 from engine.store.sqlite import batch as statements
 from engine.store.sqlite.clock import FileClock, HostClock, anchored, to_microseconds
 from engine.store.sqlite.faults import fault, is_busy, locked, may_have_landed, primary_code
@@ -31,9 +31,11 @@ from engine.store.sqlite.requests import (
     ReadClock,
     Request,
     Stop,
+    Turn,
     Watch,
     Write,
     deliver,
+    offer,
 )
 
 _LOCK_RETRY_SECONDS = 0.001
@@ -48,6 +50,8 @@ class Writer:
         self._lock_seconds = lock_seconds
         self._queue: SimpleQueue[Write | Watch | Stop] = SimpleQueue()
         self._stopping = False
+        # Comes first in the next batch: who takes it reads what is committed, so nothing may have been done before it.
+        self._turn: Turn | None = None
         self._watches: list[Watch] = []
         self._polled_at = 0.0
         self._connection: sqlite3.Connection | None
@@ -86,6 +90,9 @@ class Writer:
     def _gather(self) -> tuple[list[Write], bool]:
         """Wait for something to do, then take what else has come, up to a batch; False when it is time to stop."""
         batch: list[Write] = []
+        if self._turn is not None:
+            batch, self._turn = [self._turn], None
+            return batch, self._gather_more(batch)
         try:
             running = self._admit(self._queue.get(timeout=SQLITE_POLL_SECONDS if self._watches else None), batch)
         except Empty:
@@ -100,6 +107,9 @@ class Writer:
                 request = self._queue.get_nowait()
             except Empty:
                 return True
+            if isinstance(request, Turn) and batch:
+                self._turn = request
+                return True
             if not self._admit(request, batch):
                 return False
             if not isinstance(request, Stop):
@@ -109,7 +119,7 @@ class Writer:
 
     def _admit(self, request: Write | Watch | Stop, batch: list[Write]) -> bool:
         match request:
-            case Create() | Delete() | Load() | ReadClock():
+            case Create() | Delete() | Load() | ReadClock() | Turn():
                 # Whoever gave up before the work began is not in it.
                 if not request.answer.done():
                     batch.append(request)
@@ -153,8 +163,16 @@ class Writer:
                 answers.append((request, self._do(connection, request, stamp_us)))
         return answers + _create(connection, creates, stamp_us)
 
-    def _do(self, connection: sqlite3.Connection, request: Delete | Load | ReadClock, stamp_us: int) -> int | None:
+    def _do(
+        self, connection: sqlite3.Connection, request: Delete | Load | ReadClock | Turn, stamp_us: int
+    ) -> int | None:
         match request:
+            case Turn():
+                if not self.clock.shared:
+                    self.clock.keep(connection, stamp_us)
+                offer(request, stamp_us)
+                statements.insert(connection, request.wait(SQLITE_TURN_SECONDS), stamp_us)
+                return None
             case Delete(keys=keys):
                 # The highest stamp of the file may be about to go; the clock must not fall behind it at the next boot.
                 self.clock.keep(connection, stamp_us)
@@ -246,6 +264,8 @@ class Writer:
     def _refuse_the_rest(self) -> None:
         """Answer those who came while the store was being closed, and those who watch."""
         rest: list[Request] = [*self._watches]
+        if self._turn is not None:
+            rest.append(self._turn)
         while True:
             try:
                 request = self._queue.get_nowait()

@@ -99,9 +99,9 @@ async def test_a_shell_cannot_store_what_could_not_be_read_back(shell: sqlite3.C
 
 @pytest.mark.parametrize("question", ["prefix", "last", "get"])
 async def test_look_ups_use_the_index(shell: sqlite3.Connection, question: str) -> None:
-    from engine.store.sqlite import store
+    from engine.store.sqlite import reading
 
-    statement = {"prefix": store._AFTER, "last": store._LAST, "get": store._GET}[question]
+    statement = {"prefix": reading.page("a/", "a/b")[0], "last": reading.LAST, "get": reading.GET}[question]
     plan = shell.execute(f"EXPLAIN QUERY PLAN {statement}", ["a"] * statement.count("?")).fetchall()
     assert len(plan) == 1
     assert "SEARCH records USING INDEX" in plan[0][3]
