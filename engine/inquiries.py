@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,6 +20,8 @@ from engine.views import event_view, run_summary, run_view, when
 from engine.workflows.loading import Catalog
 
 _PAGE = 200
+# By one listing: two reads of the store each. A filter that passes over more of them gives a page that is not full.
+RUNS_LOOKED_AT = 1_000
 _UNFINISHED = frozenset({"pending", "running", "suspended"})
 
 
@@ -72,25 +75,34 @@ async def run_ids(actor: Actor, after: str | None, *, unfinished: bool = False) 
 
 
 async def list_runs(
-    actor: Actor, *, workflow: str | None, status: str | None, after: str | None, limit: int
+    actor: Actor,
+    *,
+    workflow: str | None,
+    status: str | None,
+    after: str | None,
+    limit: int,
+    readable: Callable[[str], bool] | None = None,
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """List runs, newest first."""
+    """List runs, newest first: `limit` of those that match, or what there is among the next `RUNS_LOOKED_AT`.
+
+    The second value is where to go on: None when nothing is left.
+    """
     shown: list[dict[str, Any]] = []
-    while len(shown) <= limit:
+    looked_at = 0
+    while looked_at < RUNS_LOOKED_AT:
         page = await run_ids(actor, after, unfinished=status in _UNFINISHED)
         for run_id in page:
-            after = run_id
             state = await _readable(actor, run_id)
-            if state is None or (workflow and state.workflow != workflow) or (status and state.status != status):
-                continue
-            shown.append(run_summary(state))
-            if len(shown) > limit:
-                break
+            fits = state is not None and workflow in {None, state.workflow} and status in {None, state.status}
+            if state is not None and fits and (readable is None or readable(state.workflow)):
+                if len(shown) == limit:
+                    return shown, shown[-1]["run"]
+                shown.append(run_summary(state))
+            after = run_id
+        looked_at += len(page)
         if len(page) < _PAGE:
-            break
-    if len(shown) <= limit:
-        return shown, None
-    return shown[:limit], shown[limit - 1]["run"]
+            return shown, None
+    return shown, after
 
 
 async def _readable(actor: Actor, run_id: str) -> RunState | None:

@@ -102,7 +102,7 @@ class RunSummary(_Answer):
 
 
 class RunPage(_Answer):
-    """Newest first; `next` is the cursor of the next page, null at the end."""
+    """Newest first; `next` is the cursor of the next page, null at the end, and not before."""
 
     runs: list[RunSummary]
     next: str | None

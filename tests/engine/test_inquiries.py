@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from engine import inquiries
 from engine.errors import NotFound
 from engine.results import Taken
 from tests.support.bench import Bench, bench, request
@@ -55,6 +56,35 @@ async def test_runs_are_listed_by_workflow_and_status(one: Bench) -> None:
     assert [run["run"] for run in (await one.engine.runs(workflow="flat"))[0]] == [flat]
     assert [run["run"] for run in (await one.engine.runs(status="suspended"))[0]] == [door]
     assert await one.engine.runs(workflow="flat", status="suspended") == ([], None)
+
+
+async def test_a_page_of_some_runs_is_full_while_more_follow(one: Bench) -> None:
+    made = {name: {await one.start(name) for _ in range(5)} for name in ("flat", "door")}
+    for filters in ({"workflow": "flat"}, {"readable": {"flat"}.__contains__}):
+        first, after = await one.engine.runs(limit=4, **filters)
+        assert (len(first), after) == (4, first[-1]["run"])
+        second, after = await one.engine.runs(limit=4, after=after, **filters)
+        assert (len(second), after) == (1, None)
+        assert {run["run"] for run in first + second} == made["flat"]
+        whole, after = await one.engine.runs(limit=5, **filters)
+        assert (len(whole), after) == (5, None)
+
+
+async def test_a_listing_looks_at_so_many_runs_and_says_where_to_go_on(
+    one: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door = await one.start("door")
+    for _ in range(8):
+        await one.start("flat")
+    monkeypatch.setattr(inquiries, "_PAGE", 2)
+    monkeypatch.setattr(inquiries, "RUNS_LOOKED_AT", 4)
+    pages: list[list[str]] = []
+    after: str | None = None
+    while not pages or after:
+        page, after = await one.engine.runs(workflow="door", after=after, limit=1)
+        pages.append([run["run"] for run in page])
+    assert len(pages) == 3
+    assert [run for page in pages for run in page] == [door]
 
 
 async def test_a_damaged_run_hides_no_other(one: Bench) -> None:

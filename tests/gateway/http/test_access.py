@@ -101,7 +101,12 @@ async def test_lists_hold_only_what_the_caller_may_read(door: Door) -> None:
         hidden = await camera.get(f"/api/v1/runs/{run}")
         missing = await camera.get(f"/api/v1/runs/{'a' * 26}")
         events = await camera.get(f"/api/v1/runs/{run}/events")
+        door.services.limits.forget("camera")
+        page = (await camera.get("/api/v1/runs", params={"limit": 1})).json()
+        other = (await camera.get("/api/v1/runs", params={"workflow": "front-door"})).json()
     assert [entry["workflow"] for entry in runs] == ["quick"]
+    assert (page["runs"], page["next"]) == (runs, None)  # not a page that the run it may not read has taken up
+    assert other == {"runs": [], "next": None}
     assert (waits, keys) == ({"waits": [], "pending": [], "next": None}, [])
     assert [entry["name"] for entry in workflows["workflows"]] == ["quick"]
     assert (hidden.status_code, events.status_code) == (404, 404)
