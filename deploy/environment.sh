@@ -50,10 +50,9 @@ make_environment() {
   "$python" -m venv --clear "$VENV"
 }
 
-# Make .venv hold this checkout with the extra $1 (or none), unless a stamp says that it does. The stamp names what
-# the environment was made from, so that a moved checkout or a changed pyproject.toml sets it up again.
-set_up() {
-  local extra=${1:-} python home stamp
+# Make .venv, unless it is there. The stamp names what it was made from, so that a moved checkout sets it up again.
+have_environment() {
+  local python home
   python=$(find_python) || exit 1
   home="$ROOT $("$python" -c 'import sys; print(sys.base_prefix, sys.version)' | tr '\n' ' ')"
   if ! [ -x "$VENV/bin/python" ] || ! "$VENV/bin/python" -c '' 2>/dev/null ||
@@ -61,10 +60,17 @@ set_up() {
     make_environment "$python"
     printf '%s' "$home" >"$VENV/made-from"
   fi
+}
+
+# Make .venv hold this checkout with the extra $1 (or none), unless a stamp says that it does: one of pyproject.toml.
+# What follows $1 goes to pip.
+set_up() {
+  local extra=${1:-} stamp
+  have_environment
   stamp=$(cksum <"$ROOT/pyproject.toml")
   if [ "$(cat "$VENV/holds-$extra" 2>/dev/null)" != "$stamp" ]; then
     say "Installing Wayside and what it needs into .venv (the first time takes a minute) ..."
-    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$ROOT${extra:+[$extra]}" ||
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check "${@:2}" --editable "$ROOT${extra:+[$extra]}" ||
       give_up "pip could not install Wayside; what it said is above."
     printf '%s' "$stamp" >"$VENV/holds-"
     printf '%s' "$stamp" >"$VENV/holds-$extra"
