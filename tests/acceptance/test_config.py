@@ -69,7 +69,7 @@ async def test_a_reload_takes_up_what_it_can_names_the_rest_and_keeps_all_when_s
     file = data / "wayside.toml"
     file.write_text("[limits]\nsignals_burst = 1\nsignals_per_second = 0.001\n")
     async with serving(data) as gateway, httpx.AsyncClient(base_url=f"http://{gateway.http}", trust_env=False) as http:
-        token = (await gateway.json("device", "add", "camera", "--grant", "signal:front-door"))["token"]
+        token = (await gateway.told("device", "add", "camera", "--grant", "signal:front-door"))["token"]
 
         async def answers() -> list[int]:
             headers = {"authorization": f"Bearer {token}"}
@@ -97,7 +97,7 @@ async def test_a_reload_takes_up_what_it_can_names_the_rest_and_keeps_all_when_s
         assert '"settings":["http_hosts"],"event":"these settings take a restart"' in lines
         assert 422 in await answers()
         assert (await http.get("/metrics")).status_code == 200
-        audited = (await gateway.run("audit", "--json", "--action", "config.reread")).lines
+        audited = (await gateway.typed("audit", "--json", "--action", "config.reread")).lines
         assert [(it["result"], it.get("reason", "")) for it in audited] == [
             ("refused", ""),
             ("refused", ""),

@@ -14,9 +14,9 @@ async def test_a_store_moves_to_postgresql_where_its_run_goes_on(data: Path) -> 
     file = data / "wayside.db"
     async with database(shared_server()) as url:
         async with serving(data) as gateway:
-            run = (await gateway.json("workflow", "run", "front-door"))["run"]
-            await gateway.run("signal", "front-door", "kitchen-verdict", '{"verdict": "intruder"}', "--json")
-            waiting = (await gateway.json("workflow", "run", "front-door"))["run"]
+            run = (await gateway.told("workflow", "run", "front-door"))["run"]
+            await gateway.typed("signal", "front-door", "kitchen-verdict", '{"verdict": "intruder"}', "--json")
+            waiting = (await gateway.told("workflow", "run", "front-door"))["run"]
         moved = (await wayside("store", "copy", str(file), "env:TO", "--json", TO=url)).json
         assert moved["records"] > 10
         source, target = open_store(str(file)), open_store(url)
@@ -25,10 +25,10 @@ async def test_a_store_moves_to_postgresql_where_its_run_goes_on(data: Path) -> 
         await target.close()
         file.unlink()
         async with serving(data, ("--store", url)) as gateway:
-            assert (await gateway.json("run", "show", run))["status"] == "succeeded"
-            answer = await gateway.json("signal", "front-door", "kitchen-verdict", '{"verdict": "known"}')
+            assert (await gateway.told("run", "show", run))["status"] == "succeeded"
+            answer = await gateway.told("signal", "front-door", "kitchen-verdict", '{"verdict": "known"}')
             assert answer["state"] == "delivered"
-            shown = await gateway.json("run", "show", waiting)
+            shown = await gateway.told("run", "show", waiting)
             assert shown["status"] in {"running", "succeeded"}
         assert not file.exists()
 

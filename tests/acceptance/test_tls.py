@@ -72,12 +72,12 @@ def certificate(gateway: Serving, name: str = "door") -> tuple[str, ...]:
 
 
 async def held(gateway: Serving) -> list[dict[str, str]]:
-    pending: list[dict[str, str]] = (await gateway.json("waits"))["pending"]
+    pending: list[dict[str, str]] = (await gateway.told("waits"))["pending"]
     return pending
 
 
 async def test_a_token_works_over_tls(gateway: Serving) -> None:
-    token = (await gateway.json("device", "add", "door", "--grant", "signal:front-door/verdict"))["token"]
+    token = (await gateway.told("device", "add", "door", "--grant", "signal:front-door/verdict"))["token"]
     status, said = await run(*publish(gateway, doors(gateway)["mqtts"], "-u", "door", "-P", token))
     assert status == 0, said
     assert [signal["sender"] for signal in await held(gateway)] == ["device:door"]
@@ -87,25 +87,25 @@ async def test_a_certificate_stands_for_its_device_until_the_device_is_revoked(g
     port = doors(gateway)["mqtts"]
     status, said = await run(*publish(gateway, port, *certificate(gateway)))
     assert status != 0, f"a device that is not there: {said}"
-    await gateway.json("device", "add", "door", "--grant", "signal:front-door/verdict")
+    await gateway.told("device", "add", "door", "--grant", "signal:front-door/verdict")
     status, said = await run(*publish(gateway, port, *certificate(gateway)))
     assert status == 0, said
     assert [signal["sender"] for signal in await held(gateway)] == ["device:door"]
-    await gateway.run("device", "revoke", "door")
+    await gateway.typed("device", "revoke", "door")
     status, _ = await run(*publish(gateway, port, *certificate(gateway)))
     assert status != 0
 
 
 async def test_a_certificate_is_no_credential_for_another_device(gateway: Serving) -> None:
-    await gateway.json("device", "add", "door")
-    await gateway.json("device", "add", "window", "--grant", "signal:front-door/verdict")
+    await gateway.told("device", "add", "door")
+    await gateway.told("device", "add", "window", "--grant", "signal:front-door/verdict")
     status, said = await run(*publish(gateway, doors(gateway)["mqtts"], *certificate(gateway), "-u", "window"))
     assert status != 0, said
     assert await held(gateway) == []
 
 
 async def test_a_certificate_of_another_authority_is_none(gateway: Serving, tmp_path: Path) -> None:
-    await gateway.json("device", "add", "door", "--grant", "signal:front-door/verdict")
+    await gateway.told("device", "add", "door", "--grant", "signal:front-door/verdict")
     make_authority(tmp_path / "other")
     theirs = issue_device(tmp_path / "other", "door")
     stranger = ("--cert", str(theirs.certificate), "--key", str(theirs.key))
