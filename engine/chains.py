@@ -7,11 +7,11 @@ it has failed for good may the next attempt be fixed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
 import msgspec
+from msgspec import Struct
 
 from engine import names, records
 from engine.actor import Actor, number_at
@@ -26,8 +26,7 @@ from engine.waits import note_settled, settle
 Failed = Literal["failed"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sending:
+class Sending(Struct, frozen=True, kw_only=True):
     """One signal on its way: what every round of it shares. `chain` is empty for a signal without an id."""
 
     request: SignalRequest

@@ -7,6 +7,7 @@ import os
 import secrets
 import time
 from datetime import UTC, datetime
+from functools import partial
 from typing import Protocol
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -16,6 +17,7 @@ _ID_CHARACTERS = 26
 _TIME_LIMIT_MS = 1 << 50
 _NONCE_BYTES = 10
 _STOCK_BYTES = 1_000
+_monotonic = partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 
 
 class Source(Protocol):
@@ -49,7 +51,7 @@ class SystemSource:
         return taken
 
     def monotonic(self) -> float:
-        return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+        return _monotonic()
 
     def nonce(self) -> str:
         return self._random().hex()

@@ -6,6 +6,7 @@ from typing import Final
 
 # Names (gateway and engine check the same patterns; a wider name has widened somebody's access list before).
 NAME_PATTERN: Final = r"[a-z0-9][a-z0-9_-]{0,63}"
+MAX_NAME_CHARACTERS: Final = 64
 NAME_FORM: Final = "a name is a-z, 0-9, _ and -, begins with a letter or digit and has at most 64 characters"
 SIGNAL_ID_PATTERN: Final = r"[A-Za-z0-9_-]{1,64}"
 NUMBER_DIGITS: Final = 12

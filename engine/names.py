@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
 
-from engine.limits import NAME_PATTERN, NUMBER_DIGITS, SIGNAL_ID_PATTERN
+from engine.limits import MAX_NAME_CHARACTERS, NAME_PATTERN, NUMBER_DIGITS, SIGNAL_ID_PATTERN
 
 NAME: Final = re.compile(NAME_PATTERN)
 SIGNAL_ID: Final = re.compile(SIGNAL_ID_PATTERN)
@@ -37,6 +38,12 @@ HIGHEST: Final = "\x7f"
 
 def is_name(text: str) -> bool:
     """Tell whether `text` may name a workflow, a key or a device: one path segment, one topic level."""
+    # Short ones only, so that nobody fills the memory with what is no name.
+    return len(text) <= MAX_NAME_CHARACTERS and _is_name(text)
+
+
+@lru_cache(maxsize=16_384)
+def _is_name(text: str) -> bool:
     return NAME.fullmatch(text) is not None
 
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Literal, NoReturn
 
 import msgspec
+from msgspec import Struct
 
 from engine.limits import FORBIDDEN_MEMBER_NAMES, MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH
 
 # The largest double has 309 digits: a longer integer is out of range as 1e400 is (RFC 8259, section 6), and int() would
 # take quadratic time over it, or refuse it in its own words.
 _MAX_INTEGER_DIGITS: Final = 308
-_SHORT_ID_DIGITS: Final = 16
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _BLANK: Final = " \t\n\r"
 
@@ -39,14 +39,16 @@ _TOO_DEEP: Final = f"nested more than {MAX_PAYLOAD_DEPTH} levels deep"
 _OUT_OF_RANGE: Final = "a number is out of range"
 
 
-@dataclass(frozen=True, slots=True)
-class Payload:
+class Payload(Struct, frozen=True):
     """A payload within every limit. `text` is what is stored; `digest` tells two payloads under one signal id apart."""
 
-    text: bytes = field(repr=False)  # compact JSON, members in the order sent
-    digest: str = field(repr=False)  # hex SHA-256 of the same with sorted members
+    text: bytes  # compact JSON, members in the order sent
+    digest: str  # hex SHA-256 of the same with sorted members
     sent_bytes: int
-    short_id: str = field(repr=False)  # first 16 hex digits of the SHA-256 of the bytes as sent
+
+    def __repr__(self) -> str:
+        """Show sizes only: a payload may not reach a log."""
+        return f"Payload(sent_bytes={self.sent_bytes})"
 
     def value(self) -> dict[str, object]:
         """Decode the payload anew; the caller may change what it gets."""
@@ -88,7 +90,7 @@ def parse_payload(raw: bytes) -> Payload | PayloadProblem:
     if len(text) > MAX_PAYLOAD_BYTES:
         reason = f"more than {MAX_PAYLOAD_BYTES} bytes when written again"
         return PayloadProblem("payload_too_large", reason, "", len(raw))
-    return Payload(text, digest, len(raw), hashlib.sha256(raw).hexdigest()[:_SHORT_ID_DIGITS])
+    return Payload(text, digest, len(raw))
 
 
 def _decode(raw: bytes) -> dict[str, object]:

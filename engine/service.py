@@ -11,6 +11,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
+from msgspec import Struct
+
 from engine import inquiries, names, removal, runs, signals
 from engine.actor import Actor, Owed
 from engine.children import checked_inputs
@@ -49,8 +51,7 @@ class EngineSettings:
     sweeps: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class _Deciding:
+class _Deciding(Struct, frozen=True):
     """A signal that is about to be decided, and who hears the answer first."""
 
     operation: Callable[[Actor], Coroutine[Any, Any, Answer]]

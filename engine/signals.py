@@ -5,8 +5,9 @@ What is answered is what is stored. A refused signal leaves nothing in the store
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from engine import chains, names, records
 from engine.actor import Actor
@@ -73,8 +74,7 @@ async def signal_by_key(actor: Actor, key: Key, request: SignalRequest, task: Wa
     return Contended()
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
+class _Key(Struct, frozen=True):
     """What a round has read of a key, before it decides."""
 
     top: Stored[records.KeyRecord] | None
@@ -131,8 +131,7 @@ async def _round(actor: Actor, sending: Sending, key: Key, task: WaitTask | None
             return await _hold(actor, sending, PendingAt(key, slot, m), task, _Try(attempt, since))
 
 
-@dataclass(frozen=True, slots=True)
-class _Try:
+class _Try(Struct, frozen=True):
     """Which attempt an identified signal is at, and when the claims were read (monotonic)."""
 
     attempt: int

@@ -265,8 +265,10 @@ def mqtt_payload(words: Words, request_id: str, *, topic: str, correlation_bytes
 
     `topic` is the longest that the reply is sent on. What is left in the end is never cut.
     """
-    room = MAX_PACKET_BYTES - _overhead(topic, correlation_bytes)
     kept = _kept(words, request_id)
+    if not words.details:
+        return _compact(kept)
+    room = MAX_PACKET_BYTES - _overhead(topic, correlation_bytes)
     text = b""
     for details in _ever_less(words.details):
         text = _compact(kept | details)

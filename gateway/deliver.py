@@ -117,8 +117,7 @@ class Delivered(Struct, frozen=True, kw_only=True):
     close: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Noted:
+class _Noted(Struct, frozen=True):
     """What is said of an answer, and how many events are durable once its own is; None: it needs none."""
 
     words: Words

@@ -125,7 +125,10 @@ class DeviceLimits:
         if bucket is None:
             bucket = state.buckets[counted] = _Bucket(float(rate.burst), now)
         wait = bucket.take(rate, now)
-        abused = state.pressures.setdefault(counted, _Pressure()).add(rate, now)
+        pressure = state.pressures.get(counted)
+        if pressure is None:
+            pressure = state.pressures[counted] = _Pressure()
+        abused = pressure.add(rate, now)
         if wait <= 0.0:
             return _ALLOWED
         if abused:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from engine.decisions.holder import Free, Held
 from engine.names import number_of
@@ -11,40 +12,34 @@ from engine.records import KeyRecord, Pending, Seal, SlotRecord, Stored, Unreada
 from engine.workflows.definition import WaitTask
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(Struct, frozen=True):
     """A wait holds the key: the signal is for it."""
 
     held: Held
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(Struct, frozen=True):
     """Store the signal in `slot` under the number `m`, for the wait that opens next."""
 
     slot: int
     m: int
 
 
-@dataclass(frozen=True, slots=True)
-class AlreadyHeld:
+class AlreadyHeld(Struct, frozen=True):
     """A signal is held already and the policy keeps the first."""
 
     pending: Stored[Pending]
 
 
-@dataclass(frozen=True, slots=True)
-class SlotBehind:
+class SlotBehind(Struct, frozen=True):
     """The slot is sealed: a claim that the reader has not seen takes from it."""
 
 
-@dataclass(frozen=True, slots=True)
-class NoWait:
+class NoWait(Struct, frozen=True):
     """No wait is open and the step takes no early signals."""
 
 
-@dataclass(frozen=True, slots=True)
-class Undeclared:
+class Undeclared(Struct, frozen=True):
     """Neither the current definition nor an open wait knows the key."""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from engine.errors import BadInput
 from engine.limits import MAX_KEY_BYTES, MAX_RECORD_BYTES
 
+_BEHIND_SLASH = chr(ord("/") + 1)
 _LAST_CODE_POINT = 0x10FFFF
 _BEFORE_SURROGATES = 0xD7FF
 _AFTER_SURROGATES = 0xE000
@@ -38,9 +39,9 @@ def check_items(items: Sequence[tuple[str, bytes]]) -> None:
 
 def check_range(prefix: str, after: str | None, limit: int | None) -> None:
     """Refuse a range that cannot be asked for: text that is not UTF-8, or a negative limit."""
-    _encoded(prefix)
-    if after is not None:
-        _encoded(after)
+    for text in (prefix, after):
+        if text is not None and not text.isascii():
+            _encoded(text)
     if limit is not None and limit < 0:
         raise BadInput(f"a listing's limit is {limit}; it cannot be negative")
 
@@ -50,6 +51,8 @@ def range_end(prefix: str) -> str | None:
 
     Code point order is UTF-8 byte order, so that the answer holds for every backend that compares either.
     """
+    if prefix.endswith("/"):
+        return prefix[:-1] + _BEHIND_SLASH
     for at in range(len(prefix) - 1, -1, -1):
         code = ord(prefix[at])
         if code < _LAST_CODE_POINT:

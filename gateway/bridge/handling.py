@@ -155,7 +155,8 @@ class Handling:
             except StoreUnavailable:
                 raise Unavailable from None
             entry = self._registry.device(device)
-        newest = max((secret.since for secret in entry.secrets), default=0) if entry is not None else 0
+        secrets = entry.secrets if entry is not None else ()
+        newest = secrets[0].since if len(secrets) == 1 else max((secret.since for secret in secrets), default=0)
         return Principal("device", device, newest)
 
     def _drop(self, action: str, reason: str, heard: Heard, workflow: str = "", key: str = "") -> None:

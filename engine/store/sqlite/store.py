@@ -162,7 +162,7 @@ class SqliteStore:
         result, raised = await self._moments.ask(operation)
         if raised is not None:
             raise raised
-        return cast("T", result)
+        return result  # type: ignore[no-any-return]
 
     def carry(self, rider: Rider) -> None:
         self._rider = rider
