@@ -127,11 +127,18 @@ def taken(shown: dict[str, Any]) -> object:
 
 @asynccontextmanager
 async def together(
-    directory: Path, url: str, shifts: Sequence[float], *, hosts: Sequence[str] | None = None, **environment: str
+    directory: Path,
+    url: str,
+    shifts: Sequence[float],
+    *,
+    hosts: Sequence[str] | None = None,
+    builds: Sequence[Path] = (),
+    **environment: str,
 ) -> AsyncIterator[Together]:
     """Run a gateway for each of `shifts`, by which its host's clock is off; each has a directory of its own.
 
-    With `hosts` none sees the others' locks, as if each ran on a host of its own.
+    With `hosts` none sees the others' locks, as if each ran on a host of its own. `builds` are the trees of code that
+    they run from, where it is not this one; their clocks are right.
     """
     async with AsyncExitStack() as stack:
         bell = Bell()
@@ -151,8 +158,11 @@ async def together(
             data = directory / f"host{at}"
             data.mkdir(mode=0o700)
             own = {"SHIFT": str(shift), **({"HOST": hosts[at]} if hosts else {}), **environment}
-            program = (sys.executable, "-m", "tests.instances.shifted")
-            gateways.append(Gateway(data, program, environment=own))
+            if builds:
+                gateways.append(Gateway(data, environment=own, root=builds[at]))
+            else:
+                program = (sys.executable, "-m", "tests.instances.shifted")
+                gateways.append(Gateway(data, program, environment=own))
         for gateway in gateways:
             stack.push_async_callback(_end, gateway)
         await asyncio.gather(*(gateway.start("--store", url, "--workflows", str(workflows)) for gateway in gateways))

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass
 class Gateway:
-    """One gateway over `data`; it can be started again after it was killed, on the same ports."""
+    """One gateway over `data`; it can be started again after it was killed, on the same ports, also from other code."""
 
     data: Path
     program: Sequence[str] = (sys.executable, "-m", "gateway.cli")
@@ -31,6 +31,7 @@ class Gateway:
     environment: dict[str, str] = field(default_factory=dict)
     process: asyncio.subprocess.Process | None = None
     log: Path | None = None
+    root: Path = ROOT
 
     async def start(self, *options: str, **environment: str) -> None:
         """Start and wait until it says that it is ready."""
@@ -49,7 +50,7 @@ class Gateway:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
                 env={**os.environ, **self.environment, **environment},
-                cwd=ROOT,
+                cwd=self.root,
             )
         assert self.process.stdout is not None
         line = await asyncio.wait_for(self.process.stdout.readline(), READY_SECONDS)
@@ -76,9 +77,9 @@ class Gateway:
             self.process.send_signal(signal.SIGTERM)
         return await asyncio.wait_for(self._ended(), 30)
 
-    def client(self) -> httpx.AsyncClient:
-        """Make a client of the HTTP API with the admin's token."""
-        token = (self.data / "admin.token").read_text().strip()
+    def client(self, token: str = "") -> httpx.AsyncClient:
+        """Make a client of the HTTP API with the admin's token, or another operator's."""
+        token = token or (self.data / "admin.token").read_text().strip()
         return httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{self.http}/api/v1",
             headers={"authorization": f"Bearer {token}"},
