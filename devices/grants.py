@@ -1,6 +1,7 @@
 """Grants: what a device may do, as text, as values, and the one place that decides. Pure.
 
 `signal:<workflow>[/<key>]`, `read:<workflow>`, `run:<workflow>`, `listen:<topic filter>`; `*` stands for a whole name.
+`listen:d/<device>/status`, with `+` for any device, is presence, and the one thing under `d/` that others may hear.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def parse(text: str) -> Grant:
             if _is_target(target):
                 return WorkflowGrant(verb, target)
         case "listen":
-            if problem := filter_problem(target):
+            if problem := listen_problem(target):
                 raise BadInput(f"a device may not listen there: {problem}", hint=f"a grant is {_FORMS}")
             return ListenGrant(target)
         case _:
@@ -103,9 +104,26 @@ def _names(grant: Grant, verb: str, workflow: str) -> bool:
 
 def may_listen(grants: Iterable[Grant], topic_filter: str) -> bool:
     """Tell whether a subscription to `topic_filter` stays within what is granted."""
-    return not filter_problem(topic_filter) and any(
+    return not listen_problem(topic_filter) and any(
         isinstance(grant, ListenGrant) and covers(grant.topic_filter, topic_filter) for grant in grants
     )
+
+
+def listen_problem(topic_filter: str) -> str:
+    """Say why nobody may be granted to listen to a topic filter; "" when somebody may."""
+    if is_presence(topic_filter):
+        return ""
+    problem = filter_problem(topic_filter)
+    return (
+        f"{problem}; d/DEVICE/status and d/+/status are all of d/" if topic_filter[:2] == "d/" and problem else problem
+    )
+
+
+def is_presence(topic_filter: str) -> bool:
+    """Tell whether a topic filter is one device's presence, or every device's: `d/<device>/status`, `d/+/status`."""
+    head, _, rest = topic_filter.partition("/")
+    device, _, tail = rest.partition("/")
+    return head == "d" and tail == "status" and (device == "+" or is_name(device))
 
 
 def filter_problem(topic_filter: str) -> str:

@@ -15,10 +15,10 @@ from gateway.listener.codec import MQTT_5, NO_PROPERTIES, Packet, PacketError, P
 from gateway.listener.codec import packets as p
 from gateway.listener.codec.reasons import violation
 from gateway.listener.endings import is_presence
-from gateway.listener.filters import filter_problem
 from gateway.listener.outgoing import encode_answer, encode_publish
 from gateway.listener.port import Admitted, Denied, EndReason, Published, RefusalReason
-from gateway.listener.session import Decision, Session, Subscription
+from gateway.listener.session import Decision, Session
+from gateway.listener.subscribing import subscribe, unsubscribe
 from gateway.listener.wire import Surroundings, Wire
 
 _FAILURE: Final = 0x80
@@ -249,14 +249,12 @@ class Conversation:
             case p.PubComp():
                 pass
             case p.Subscribe():
-                asked = self._around.limits.filters_in_a_packet
-                reasons = [self._subscribe(one, packet, session) for one in packet.filters[:asked]]
-                reasons += [Reason.QUOTA_EXCEEDED] * (len(packet.filters) - len(reasons))
-                self._send(p.SubAck(packet.packet_id, tuple(reasons)))
+                granted, kept = subscribe(self._around, session, packet)
+                self._send(granted)
+                for message in kept:
+                    session.deliver(message, self._around.monotonic())
             case p.Unsubscribe():
-                gone = (self._around.sessions.unsubscribe(session, one) for one in packet.filters)
-                codes = tuple(Reason.SUCCESS if one else Reason.NO_SUBSCRIPTION_EXISTED for one in gone)
-                self._send(p.UnsubAck(packet.packet_id, codes))
+                self._send(unsubscribe(self._around, session, packet))
             case p.PingReq():
                 self._send(p.PingResp())
             case p.Disconnect():
@@ -328,19 +326,6 @@ class Conversation:
                 session.received = None
         self._send(p.PubComp(packet.packet_id, Reason.SUCCESS if decision is not None else Reason.PACKET_ID_NOT_FOUND))
 
-    def _subscribe(self, wanted: p.Filter, packet: p.Subscribe, session: Session) -> int:
-        """Decide one filter of a SUBSCRIBE: the granted QoS or a reason (3.9.3)."""
-        topic_filter, limits = wanted.topic_filter, self._around.limits
-        if (problem := filter_problem(topic_filter, limits.filter_levels, limits.filter_bytes)) is not None:
-            return problem
-        if not self._around.application.may_subscribe(session.who, topic_filter):
-            return Reason.NOT_AUTHORIZED
-        identifiers = packet.properties.subscription_ids
-        subscription = Subscription(
-            topic_filter, min(wanted.qos, 1), wanted.no_local, identifiers[0] if identifiers else None
-        )
-        return subscription.qos if self._around.sessions.subscribe(session, subscription) else Reason.QUOTA_EXCEEDED
-
     def _on_disconnect(self, packet: p.Disconnect, session: Session) -> None:
         """DISCONNECT: 3.14.4; the will is gone unless reason 0x04 asks for it."""
         expiry = packet.properties.session_expiry
@@ -364,7 +349,9 @@ class Conversation:
             for reply in handled.replies:
                 self._around.sessions.reply(reply.device or session.who.device, reply, now)
             if handled.presence is not None:
-                self._around.endings.tell(session.who, session.client_id, handled.presence, decision.qos, now)
+                self._around.endings.tell(
+                    session.who, session.client_id, handled.presence, decision.qos, now, retain=decision.retain
+                )
         if decision.packet_id is None or self.phase is Phase.ENDED:
             return
         properties = Properties(reason_string=handled.reason_string) if handled.reason_string else NO_PROPERTIES

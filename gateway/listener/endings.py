@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from gateway.listener.codec.packets import Will
 from gateway.listener.port import Admitted, Application
+from gateway.listener.presences import Presences, presence_topic
 from gateway.listener.session import Session
 from gateway.listener.sessions import Sessions
 
 
 def is_presence(device: str, topic: str) -> bool:
     """Say whether a will on `topic` is published: on the device's own `status`, in either form."""
-    return topic in {"status", f"d/{device}/status"}
+    return topic in {"status", presence_topic(device)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class Endings:
 
     application: Application
     sessions: Sessions
+    presences: Presences
     schedule: Callable[[Session, float], None]
     cancel: Callable[[Session], None]
 
@@ -73,19 +75,30 @@ class Endings:
         """Send a will on `status` to those who subscribe to `d/<device>/status`, then tell the application."""
         expiry = will.properties.message_expiry
         expires_at = None if expiry is None else now + expiry
-        self.tell(who, client_id, will.payload, will.qos, now, expires_at=expires_at)
+        self.tell(who, client_id, will.payload, will.qos, now, retain=will.retain, expires_at=expires_at)
         self.application.presence(who, will.payload)
 
     def tell(
-        self, who: Admitted, client_id: str, payload: bytes, qos: int, now: float, *, expires_at: float | None = None
+        self,
+        who: Admitted,
+        client_id: str,
+        payload: bytes,
+        qos: int,
+        now: float,
+        *,
+        retain: bool,
+        expires_at: float | None = None,
     ) -> None:
-        """Send what a device says of itself to those who subscribe to `d/<device>/status`."""
+        """Send what a device says of itself to those who subscribe to `d/<device>/status`, and keep it if asked."""
+        if retain:
+            self.presences.take(who.device, payload, expires_at)
         for _ in self.sessions.deliver(
-            f"d/{who.device}/status",
+            presence_topic(who.device),
             payload,
             qos=min(qos, 1),
             now=now,
             expires_at=expires_at,
             publisher=(who.device, client_id),
+            retain=retain,
         ):
             pass

@@ -38,11 +38,15 @@ class ListenerLimits:
     filters_in_a_packet: int = 256  # a SUBSCRIBE of 64 KiB has room for 16,000, each a question to the application
     filter_levels: int = 32
     filter_bytes: int = 1_024
+    presences: int = 50_000  # retained messages on `status`, the last of each device
+    presence_bytes: int = 1_024  # a longer one is passed on and not kept
+    presence_burst_bytes: int = 131_072  # of kept ones for one SUBSCRIBE
     session_seconds: int = 86_400
     max_sessions: int = 50_000
 
     def __post_init__(self) -> None:
         assert self.connect_bytes <= self.packet_bytes <= self.unsent_bytes
+        assert self.presence_bytes < self.presence_burst_bytes < self.unsent_bytes
         # Else a client that sends more than it was allowed would only be read later, and never be told.
         assert self.receive_maximum < self.concurrent_publishes
         assert self.max_keep_alive_seconds <= 65_535

@@ -19,6 +19,7 @@ from gateway.listener.connection import Connection
 from gateway.listener.endings import Endings
 from gateway.listener.limits import ListenerLimits
 from gateway.listener.port import Admitted, Application, Denied, EndReason, RefusalReason, Unavailable
+from gateway.listener.presences import Presences
 from gateway.listener.session import Decision, Session
 from gateway.listener.sessions import Sessions
 from gateway.listener.strangers import Connects, Strangers
@@ -68,12 +69,14 @@ class Listener:
         self._stopping = False
         self._all_left: asyncio.Event | None = None
         self._sessions = Sessions(limits, application.may_subscribe, self._wheel.cancel)
-        self._endings = Endings(application, self._sessions, self._wheel.add, self._wheel.cancel)
+        self._presences = Presences(limits)
+        self._endings = Endings(application, self._sessions, self._presences, self._wheel.add, self._wheel.cancel)
         self.around = Surroundings(
             application=application,
             limits=limits,
             sessions=self._sessions,
             endings=self._endings,
+            presences=self._presences,
             connects=Connects(limits.connects_per_second, limits.connects_burst, source.monotonic()),
             monotonic=source.monotonic,
             fresh_name=source.nonce,
@@ -125,6 +128,7 @@ class Listener:
     def close_device(self, device: str, *, reason: EndReason = "revoked") -> int:
         """Close the device's connections and forget its sessions, without its will; return how many were connected."""
         closed = 0
+        self._presences.forget(device)
         for session in self._sessions.of(device):
             self._endings.resume(session)
             if session.link is not None:

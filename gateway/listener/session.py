@@ -44,16 +44,18 @@ class Subscription(msgspec.Struct, frozen=True):
     qos: int
     no_local: bool = False
     identifier: int | None = None
+    retain_as_published: bool = False
 
 
 class Decision:
     """A PUBLISH that the application has or decides. QoS 2 repeats share the first one's."""
 
-    __slots__ = ("failed", "handled", "packet_id", "published", "qos", "replied")
+    __slots__ = ("failed", "handled", "packet_id", "published", "qos", "replied", "retain")
 
     def __init__(self, published: Published, packet_id: int | None) -> None:
         self.published: Published | None = published  # until it is decided
         self.qos = published.qos
+        self.retain = published.retain
         self.packet_id = packet_id
         self.handled: Handled | None = None
         self.failed = False

@@ -156,6 +156,7 @@ class Sessions:
         now: float,
         expires_at: float | None,
         publisher: tuple[str, str] | None,
+        retain: bool = False,
     ) -> Iterator[int]:
         """Send a message once to all who subscribe to it (3.3.4); yield now and then how many connections got it.
 
@@ -169,7 +170,7 @@ class Sessions:
             receivers.setdefault(session, []).append(subscription)
         sent = 0
         for position, (session, found) in enumerate(receivers.items(), 1):
-            message = _message(found, topic, payload, qos, expires_at=expires_at)
+            message = _message(found, topic, payload, qos, expires_at=expires_at, retain=retain)
             sent += session.deliver(message, now) is Delivery.SENT
             if position % _STEP == 0:
                 yield sent
@@ -192,12 +193,14 @@ def _message(
     *,
     expires_at: float | None = None,
     correlation_data: bytes | None = None,
+    retain: bool = False,
 ) -> Message:
     """Make the message for one receiver: the highest QoS of its filters, and all their identifiers (3.3.4)."""
     return Message(
         topic=topic,
         payload=payload,
         qos=min(qos, max(one.qos for one in found)),
+        retain=retain and any(one.retain_as_published for one in found),  # 3.8.3.1
         expires_at=expires_at,
         correlation_data=correlation_data,
         subscription_ids=tuple(one.identifier for one in found if one.identifier is not None),

@@ -10,6 +10,7 @@ from gateway.listener.codec.packets import Connect
 from gateway.listener.endings import Endings
 from gateway.listener.limits import ListenerLimits
 from gateway.listener.port import Application
+from gateway.listener.presences import Presences
 from gateway.listener.session import Decision
 from gateway.listener.sessions import Sessions
 from gateway.listener.strangers import Connects
@@ -52,6 +53,7 @@ class Surroundings:
     limits: ListenerLimits
     sessions: Sessions
     endings: Endings
+    presences: Presences
     connects: Connects
     monotonic: Callable[[], float]
     fresh_name: Callable[[], str]

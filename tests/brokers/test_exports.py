@@ -35,7 +35,11 @@ async def registry() -> tuple[Registry, dict[str, str]]:
     store = MemoryStore()
     made = Registry(store, SystemSource(), verify=maker(["mosquitto", "nats"]))
     tokens = {}
-    for name, grants in {"camera": ["signal:door/verdict", "listen:sirens/+"], "lock": [], "gone": []}.items():
+    for name, grants in {
+        "camera": ["signal:door/verdict", "listen:sirens/+", "listen:d/+/status"],
+        "lock": [],
+        "gone": [],
+    }.items():
         tokens[name] = (await operations.add(made, name, grants=grants, by="user:admin")).token
     await operations.disable(made, "gone", by="user:admin")
     return made, tokens
@@ -100,6 +104,9 @@ async def test_a_device_does_its_own_and_the_bridge_hears_it_and_answers(guarded
         assert await bridge.next() == ("signals/door/verdict", {"n": 2})
         await bridge.tell("sirens/hall", {"on": True})
         assert await camera.next() == ("sirens/hall", {"on": True})
+    async with guarded.device("camera", "d/+/status") as camera, guarded.device("lock", "d/lock/replies/#") as lock:
+        await lock.tell("d/lock/status", {"online": True})
+        assert await camera.next() == ("d/lock/status", {"online": True})
 
 
 @pytest.mark.parametrize(
@@ -142,7 +149,8 @@ async def test_nothing_that_a_device_publishes_elsewhere_comes_through(guarded: 
 
 
 @pytest.mark.parametrize(
-    "listen", ["d/camera/replies/#", "d/+/replies/#", "d/#", "#", "signals/#", "sirens/hall", "$MQTT/sub/#"]
+    "listen",
+    ["d/camera/replies/#", "d/+/replies/#", "d/#", "#", "signals/#", "sirens/hall", "d/+/status", "$MQTT/sub/#"],
 )
 async def test_nothing_that_is_anothers_is_heard(guarded: Guarded, listen: str) -> None:
     try:
@@ -150,6 +158,7 @@ async def test_nothing_that_is_anothers_is_heard(guarded: Guarded, listen: str) 
         async with spying as lock, guarded.bridge("d/+/signals/#") as bridge:
             await bridge.tell("d/camera/replies/signals/door/verdict/accepted", {"secret": 1})
             await bridge.tell("sirens/hall", {"on": True})
+            await bridge.tell("d/camera/status", {"online": True})
             await lock.tell("d/lock/signals/door/verdict/last", {})
             assert await bridge.next() == ("d/lock/signals/door/verdict/last", {})
             await bridge.tell("d/lock/replies/-/-/-/rejected", {})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from devices import grants
-from devices.grants import ListenGrant, SignalGrant, WorkflowGrant, covers, filter_problem, parse
+from devices.grants import ListenGrant, SignalGrant, WorkflowGrant, covers, filter_problem, listen_problem, parse
 from engine.errors import BadInput
 from engine.limits import NAME_PATTERN
 
@@ -67,10 +69,36 @@ def test_what_is_no_grant_is_refused_with_the_forms_that_there_are(text: str) ->
 
 
 @pytest.mark.parametrize("root", ["d", "signals", "runs", "get", "replies", "gateway", "status"])
-@pytest.mark.parametrize("tail", ["", "/#", "/x", "/+/x"])
+@pytest.mark.parametrize("tail", ["", "/#", "/x", "/+/x", "/+", "/+/+", "/+/#", "/x/#", "/+/status/#", "/x/status/y"])
 def test_nobody_is_granted_to_listen_where_devices_speak_or_are_answered(root: str, tail: str) -> None:
     with pytest.raises(BadInput):
         parse(f"listen:{root}{tail}")
+
+
+# What might be written in the hope of hearing more of `d/`: levels, wildcards, and names that are none.
+below_d = st.lists(
+    names | st.sampled_from(["+", "#", "", "status", "replies", "signals", "*", "Door", "a+", "$share", " ", "d"]),
+    max_size=5,
+).map(lambda levels: "/".join(["d", *levels]))
+
+
+@given(below_d)
+def test_of_what_is_under_d_only_presence_can_be_listened_to(topic_filter: str) -> None:
+    allowed = re.fullmatch(rf"d/(\+|{NAME_PATTERN})/status", topic_filter) is not None
+    assert (listen_problem(topic_filter) == "") == allowed
+    assert filter_problem(topic_filter)  # a map reads nothing there all the same
+    everything = [ListenGrant("d/+/status"), ListenGrant("d/door/status"), ListenGrant(topic_filter)]
+    assert grants.may_listen(everything, topic_filter) == allowed
+
+
+@given(names, names, filters)
+def test_presence_of_one_device_is_no_other_s_and_nothing_else_s(name: str, other: str, elsewhere: str) -> None:
+    one, every = [parse(f"listen:d/{name}/status")], [parse("listen:d/+/status")]
+    assert grants.may_listen(one, f"d/{other}/status") == (name == other)
+    assert grants.may_listen(every, f"d/{other}/status")
+    assert not grants.may_listen(one, "d/+/status")
+    assert not grants.may_listen([*one, *every], elsewhere)
+    assert not grants.may_listen([ListenGrant(elsewhere)], f"d/{name}/status")
 
 
 @given(names, names, names, names)

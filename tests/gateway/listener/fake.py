@@ -40,7 +40,7 @@ class FakeApplication:
     """Devices with the token `token-of-<name>`; each publish is written down and answered with an accepted reply."""
 
     devices: dict[str, tuple[str, ...]] = field(
-        default_factory=lambda: {"door": ("news/#",), "bell": (), "lamp": ("lamp/+/set", "d/door/status")}
+        default_factory=lambda: {"door": ("news/#",), "bell": (), "lamp": ("lamp/+/set", "d/door/status", "d/+/status")}
     )
     published: list[tuple[str, Published]] = field(default_factory=list)
     events: list[tuple[str, ...]] = field(default_factory=list)

@@ -11,6 +11,7 @@ from gateway.listener.conversation import Conversation, Phase
 from gateway.listener.endings import Endings
 from gateway.listener.limits import ListenerLimits
 from gateway.listener.port import Admitted, Handled, Reply
+from gateway.listener.presences import Presences
 from gateway.listener.session import Decision
 from gateway.listener.sessions import Sessions
 from gateway.listener.strangers import Connects
@@ -55,11 +56,13 @@ class Wire:
 def surroundings() -> Surroundings:
     application = FakeApplication()
     sessions = Sessions(LIMITS, application.may_subscribe, lambda _: None)
+    presences = Presences(LIMITS)
     return Surroundings(
         application=application,
         limits=LIMITS,
         sessions=sessions,
-        endings=Endings(application, sessions, lambda *_: None, lambda _: None),
+        endings=Endings(application, sessions, presences, lambda *_: None, lambda _: None),
+        presences=presences,
         connects=Connects(1, 10, 0.0),
         monotonic=lambda: 0.0,
         fresh_name=lambda: "fresh",
