@@ -200,13 +200,13 @@ async def connect(
 @contextlib.asynccontextmanager
 async def _composed(settings: Settings, *, sweeps: bool) -> AsyncIterator[Client]:
     from gateway import logs
-    from gateway.app import compose
+    from gateway.composing import compose
     from gateway.http.app import create_app
 
     logs.configure(level="error", console=sys.stderr.isatty())
     async with compose(settings, sweeps=sweeps) as services:
         services.door = "cli"
-        transport = httpx.ASGITransport(create_app(services), raise_app_exceptions=False, client=("", 0))
+        transport = httpx.ASGITransport(create_app(services, page=False), raise_app_exceptions=False, client=("", 0))
         options = _options("http://localhost", _admin_token(settings.data))
         async with httpx.AsyncClient(transport=transport, **options) as http:
             yield Client(http, local=True)

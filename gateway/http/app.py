@@ -14,13 +14,15 @@ from gateway.http.access import Parts, Who
 from gateway.http.admission import Admission
 from gateway.http.models import Doors
 from gateway.services import Services
-from gateway.web.routes import ROUTES as PAGE
 
 PREFIX: Final = "/api/v1"
 
 
-def create_app(services: Services) -> FastAPI:
-    """Make the application over the parts of one instance; it owns none of them and has no life of its own."""
+def create_app(services: Services, *, page: bool = True) -> FastAPI:
+    """Make the application over the parts of one instance; it owns none of them and has no life of its own.
+
+    Without `page` it is the API alone, which is quicker to make.
+    """
     app = FastAPI(
         title="Wayside",
         version="1",
@@ -48,7 +50,10 @@ def create_app(services: Services) -> FastAPI:
     ):
         app.include_router(router, prefix=PREFIX)
     app.include_router(metrics.router)
-    app.router.routes.extend(PAGE)
+    if page:
+        from gateway.web.routes import ROUTES  # noqa: PLC0415
+
+        app.router.routes.extend(ROUTES)
     _describe_problems(app)
     return app
 
