@@ -21,7 +21,7 @@ from typing import Any
 
 from tests.faults import kill
 from tests.faults.judging import Report, judge
-from tests.faults.kill import Simulated
+from tests.faults.simulated import Simulated
 from tests.support.brokers import KINDS, Broker, Kind
 from tests.support.plain_mqtt import PlainClient, Refused
 from tests.support.serving import Gateway

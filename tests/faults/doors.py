@@ -19,7 +19,7 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, WebSocketException
 
-from tests.faults.kill import Simulated
+from tests.faults.simulated import Simulated
 from tests.support.command import wayside
 from tests.support.serving import Gateway
 

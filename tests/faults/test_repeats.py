@@ -15,7 +15,7 @@ import pytest_asyncio
 from engine.store.open import open_store
 from tests.faults.doors import AGAIN, ByHttp, ByWebSocket, at_doors
 from tests.faults.judging import accepted
-from tests.faults.kill import Simulated
+from tests.faults.simulated import Simulated
 from tests.support.serving import Gateway
 
 # A device may have eight connections over MQTT; the others are at HTTP and on WebSockets.

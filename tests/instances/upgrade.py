@@ -26,7 +26,8 @@ import httpx
 from engine.store.base import Record
 from engine.store.open import open_store
 from tests.faults.judging import EARLY_SECONDS, Report, judge
-from tests.faults.kill import WAIT_SECONDS, WORKFLOW, Simulated, all_ended
+from tests.faults.kill import WAIT_SECONDS, WORKFLOW, all_ended
+from tests.faults.simulated import Simulated
 from tests.instances import story
 from tests.instances.builds import build, raised, refused
 from tests.instances.stores import STORES
