@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 
 from engine.store.base import Store
@@ -33,6 +34,7 @@ class Backend:
     url: str
     many: int = 2_500
     percent: int = 100
+    examples: Iterator[int] = field(default_factory=count)
 
     def times(self, usual: int) -> int:
         """Say how often to do what is done `usual` times on other backends."""

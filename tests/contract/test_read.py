@@ -128,7 +128,10 @@ async def test_odd_keys_are_ordered_by_code_point_and_found_as_they_are(store: S
 _TEXT = st.text(st.sampled_from("ab/01_%é\ud7ff\ue000\U0010ffff"), max_size=4)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+EXAMPLES = 60
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     keys=st.lists(_TEXT.filter(bool), max_size=12),
     removed=st.sets(st.integers(0, 11)),
@@ -137,6 +140,8 @@ _TEXT = st.text(st.sampled_from("ab/01_%é\ud7ff\ue000\U0010ffff"), max_size=4)
 async def test_a_store_reads_like_a_sorted_dictionary(
     backend: Backend, keys: list[str], removed: set[int], question: tuple[str, str | None, int | None]
 ) -> None:
+    if next(backend.examples) >= backend.times(EXAMPLES):
+        return  # a slow one is asked some of them; WAYSIDE_S3=full asks all
     store = backend.store
     prefix, after, limit = question
     base = f"{next(_FRESH):06d}/"
