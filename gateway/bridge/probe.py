@@ -22,11 +22,12 @@ WORKFLOW: Final = "doctor"
 KEY: Final = "probe"
 COMMANDS: Final = "wayside-doctor"
 TAKE_OVER: Final = "take over a session"
+PRESENCE: Final = "topic read d/+/status under the one user that is granted it"
 LOGIN_SECONDS: Final = 15.0
 ANSWER_SECONDS: Final = 5.0
 SETTLE_SECONDS: Final = 0.3
-# What the second device is granted: a key of its own, and topics on which only workflows may send.
-GRANTS: Final = (f"signal:{WORKFLOW}/{KEY}", f"listen:{COMMANDS}/#")
+# What the second device is granted: a key of its own, topics on which only workflows may send, and presence.
+GRANTS: Final = (f"signal:{WORKFLOW}/{KEY}", f"listen:{COMMANDS}/#", "listen:d/+/status")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,7 @@ class Probe:
             self._forge_the_gateway,
             self._will,
             self._listen,
+            self._presence,
             self._take_over,
         ):
             try:
@@ -216,14 +218,26 @@ class Probe:
 
     async def _listen(self) -> list[Found]:
         name, found = self._two.name, []
-        for topic_filter in (f"d/{name}/replies/#", "d/+/replies/#", "#", f"$share/spies/d/{name}/replies/#"):
+        filters = (f"d/{name}/replies/#", "d/+/replies/#", "#", f"$share/spies/d/{name}/replies/#", "d/+/status")
+        for topic_filter in filters:
             heard = await self._hears(topic_filter)
             shown = topic_filter.replace(name, "<other>")
             text = f"{shown}: {'hears what is for another' if heard else 'gives nothing of another'}"
-            rule = "a device hears its own replies alone" if heard else ""
+            rule = "a device hears its own replies, and what it is granted" if heard else ""
             line = "pattern read d/%u/replies/#, and no wider one such as d/+/replies/#"
+            if topic_filter.endswith("/status"):
+                line = f"{PRESENCE}, and no pattern read d/+/status"
             found.append(Found("listen to another", text, rule, line))
         return found
+
+    async def _presence(self) -> list[Found]:
+        signal_id, topic = self._next_id(), f"d/{self._one.name}/status"
+        async with self._client(self._two, also=("d/+/status",)) as two, self._client(self._one) as one:
+            await one.connection.publish(topic, json.dumps({"id": signal_id}).encode())
+            came = await two.answered(signal_id)
+        text = f"d/+/status: a device that is granted it {'hears' if came else 'does not hear'} another's presence"
+        rule = "" if came else "who is granted presence hears it"
+        return [Found("presence", text, rule, PRESENCE)]
 
     async def _take_over(self) -> list[Found]:
         async with self._client(self._two) as two:
@@ -266,6 +280,7 @@ class Probe:
     async def _hears(self, topic_filter: str) -> bool:
         try:
             async with self._client(self._one, also=(topic_filter,)) as one, self._client(self._two) as two:
+                await two.connection.publish(f"d/{two.login.name}/status", b"{}")
                 await self._asks(two)
                 await self._asks(one)
                 await asyncio.sleep(SETTLE_SECONDS / 2)

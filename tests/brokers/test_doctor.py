@@ -70,9 +70,12 @@ MISTAKES = (
         extra="pattern write d/#",
     ),
     Mistake(
-        "devices may send commands",
-        {"publish anywhere": "no pattern write # or wayside-doctor/#"},
-        extra="pattern write wayside-doctor/#",
+        "devices may send commands, and hear each other's presence",
+        {
+            "publish anywhere": "no pattern write # or wayside-doctor/#",
+            "listen to another": "no pattern read d/+/status",
+        },
+        extra="pattern write wayside-doctor/#\npattern read d/+/status",
     ),
     Mistake(
         "devices may speak as the gateway",
@@ -165,6 +168,6 @@ async def test_the_doctor_finds_the_mistake_and_names_the_line_that_repairs_it(m
         assert rule.startswith("missing: ")
         assert line in repair
     assert ran.status == (1 if mistake.repairs else 0)
-    assert len(findings) >= 11 or "own topics" in failed, "every attempt was made"
+    assert len(findings) >= 13 or "own topics" in failed, "every attempt was made"
     async with site.bridged.api() as api:
         assert (await api.get("/devices")).json()["devices"] == []
