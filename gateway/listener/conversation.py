@@ -17,11 +17,14 @@ from gateway.listener.codec.reasons import violation
 from gateway.listener.endings import is_presence
 from gateway.listener.outgoing import encode_answer, encode_publish
 from gateway.listener.port import Admitted, Denied, EndReason, Published, RefusalReason
+from gateway.listener.quotas import Overhead, check_unreleased
 from gateway.listener.session import Decision, Session
 from gateway.listener.subscribing import subscribe, unsubscribe
 from gateway.listener.wire import Surroundings, Wire
 
 _FAILURE: Final = 0x80
+_ENDS: Final[dict[Reason, EndReason]] = {Reason.PACKET_TOO_LARGE: "too_large", Reason.MESSAGE_RATE_TOO_HIGH: "rate"}
+_KEPT_A_PACKET: Final = 10  # of kept presence, which a SUBSCRIBE is sent
 
 
 class Phase(Enum):
@@ -43,6 +46,7 @@ class Conversation:
         "_aliases_out",
         "_around",
         "_connect",
+        "_overhead",
         "_refuse",
         "_will",
         "_wire",
@@ -57,6 +61,7 @@ class Conversation:
         self._refuse = refuse
         self._connect: p.Connect | None = None  # until it is answered
         self._will: p.Will | None = None
+        self._overhead = Overhead()
         self._acks: deque[Decision] | None = None  # in the order of the PUBLISHes (4.6)
         self._aliases_in: IncomingAliases | None = None
         self._aliases_out: OutgoingAliases | None = None
@@ -96,7 +101,7 @@ class Conversation:
                 self._write(shake.refused(error.reason), MQTT_5 if error.version > MQTT_5 else p.MQTT_3_1_1)
             elif error.version == MQTT_5:
                 self._write(shake.refused(error.reason, error.text), MQTT_5)
-        self.end("too_large" if error.reason is Reason.PACKET_TOO_LARGE else "malformed", error.reason, text=error.text)
+        self.end(_ENDS.get(error.reason, "malformed"), error.reason, text=error.text)
 
     def end_of_stream(self) -> None:
         """Take note that nothing more will come; what was published before is decided and acknowledged first."""
@@ -240,27 +245,31 @@ class Conversation:
             case p.Publish():
                 self._on_publish(packet, session)
             case p.PubAck():
-                session.acknowledged(packet.packet_id, self._around.monotonic())
+                if not session.acknowledged(packet.packet_id, self._around.monotonic()):
+                    self._count()
             case p.PubRel():
                 self._on_pubrel(packet, session)
             case p.PubRec():
                 # Nothing is sent at QoS 2; one from an earlier server's session is let go (4.3.3).
+                self._count()
                 self._send(p.PubRel(packet.packet_id, Reason.PACKET_ID_NOT_FOUND))
             case p.PubComp():
-                pass
+                self._count()
             case p.Subscribe():
-                granted, kept = subscribe(self._around, session, packet)
-                self._send(granted)
-                for message in kept:
-                    session.deliver(message, self._around.monotonic())
+                self._on_subscribe(packet, session)
             case p.Unsubscribe():
+                self._count(len(packet.filters))
                 self._send(unsubscribe(self._around, session, packet))
             case p.PingReq():
+                self._count()
                 self._send(p.PingResp())
             case p.Disconnect():
                 self._on_disconnect(packet, session)
             case p.Connect() | p.ConnAck() | p.SubAck() | p.UnsubAck() | p.PingResp() | p.Auth():
                 raise violation("a client may not send this packet now (3.1, 4.12)")
+
+    def _count(self, packets: int = 1) -> None:
+        self._overhead.count(self._around.limits, self._around.monotonic(), packets)
 
     def _on_publish(self, packet: p.Publish, session: Session) -> None:
         """PUBLISH: 3.3.4, 4.3 and, for a QoS 2 id that is not released, 4.3.3."""
@@ -274,7 +283,7 @@ class Conversation:
             if packet.qos == 2 and session.received is not None:
                 repeated = session.received.get(packet.packet_id)
             if repeated is None:
-                self._check_quota(session)
+                check_unreleased(self._around.limits, self._version(), session, self._acks or ())
         decision = repeated or Decision(
             Published(
                 topic=topic,
@@ -293,6 +302,7 @@ class Conversation:
             self._acks = deque()
         self._acks.append(decision)
         if repeated is not None:
+            self._count()
             self.flush()
             return
         if packet.qos == 2 and packet.packet_id is not None:
@@ -300,31 +310,27 @@ class Conversation:
             session.received[packet.packet_id] = decision
         self._wire.decide(decision)
 
-    def _check_quota(self, session: Session) -> None:
-        """Refuse a QoS 1 or 2 PUBLISH beyond what may be unacknowledged (3.3.4, 4.9)."""
-        limits = self._around.limits
-        unreleased = len(session.received or ())
-        if self._version() != MQTT_5:
-            if unreleased >= limits.unreleased_ids:
-                raise violation("too many QoS 2 packet ids are not released")
-            return
-        # A QoS 2 id counts until PUBCOMP and is among `received`.
-        if unreleased + len(self._acks or ()) < limits.receive_maximum:
-            return
-        unanswered = sum(one.qos == 1 for one in self._acks or ())
-        if unreleased + unanswered >= limits.receive_maximum:
-            raise PacketError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "more PUBLISHes than the receive maximum (3.3.4)")
-
     def _on_pubrel(self, packet: p.PubRel, session: Session) -> None:
         """PUBREL: 3.6 and 4.3.3."""
         decision = session.received.get(packet.packet_id) if session.received is not None else None
-        if decision is not None and session.received is not None:
+        if decision is None or session.received is None:
+            self._count()
+        else:
             if decision.handled is None:
                 raise violation("PUBREL came before PUBREC (4.3.3)")
             del session.received[packet.packet_id]
             if not session.received:
                 session.received = None
         self._send(p.PubComp(packet.packet_id, Reason.SUCCESS if decision is not None else Reason.PACKET_ID_NOT_FOUND))
+
+    def _on_subscribe(self, packet: p.Subscribe, session: Session) -> None:
+        """SUBSCRIBE: 3.8.4."""
+        self._count(len(packet.filters))
+        granted, kept = subscribe(self._around, session, packet)
+        self._count(len(kept) // _KEPT_A_PACKET)
+        self._send(granted)
+        for message in kept:
+            session.deliver(message, self._around.monotonic())
 
     def _on_disconnect(self, packet: p.Disconnect, session: Session) -> None:
         """DISCONNECT: 3.14.4; the will is gone unless reason 0x04 asks for it."""

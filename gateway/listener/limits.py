@@ -29,6 +29,10 @@ class ListenerLimits:
     concurrent_publishes: int = 40
     unreleased_ids: int = 256  # QoS 2 ids of a 3.1.1 client, which knows no receive maximum
     topic_aliases: int = 16
+    # What is no new PUBLISH and nothing that one brings with it: PINGREQ, each filter of SUBSCRIBE and UNSUBSCRIBE, an
+    # acknowledgement of nothing, a repeat. The application counts PUBLISHes.
+    packets_per_second: float = 20.0
+    packets_burst: int = 600
 
     # To the client, and sessions.
     window: int = 20  # unacknowledged QoS 1 messages to one client
@@ -49,4 +53,5 @@ class ListenerLimits:
         assert self.presence_bytes < self.presence_burst_bytes < self.unsent_bytes
         # Else a client that sends more than it was allowed would only be read later, and never be told.
         assert self.receive_maximum < self.concurrent_publishes
+        assert self.filters_in_a_packet < self.packets_burst
         assert self.max_keep_alive_seconds <= 65_535

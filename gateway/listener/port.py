@@ -21,6 +21,7 @@ EndReason = Literal[
     "revoked",  # close_device
     "malformed",  # bytes that are not MQTT, or a packet that the standard does not allow here
     "too_large",  # a packet over the cap
+    "rate",  # a flood of packets that say nothing
     "slow",  # a client that does not read what it is sent
     "unavailable",  # the application could not decide a PUBLISH durably
     "stopping",

@@ -14,15 +14,15 @@ class TokenBucket:
         self._left = float(burst)
         self._at = now
 
-    def take(self, now: float, *, leave: float = 0.0) -> bool:
-        """Take one token; False when there is none, or only what is to be left."""
-        if not self.has(now, leave=leave):
+    def take(self, now: float, *, leave: float = 0.0, count: int = 1) -> bool:
+        """Take `count` tokens; False when there are fewer, or fewer beyond what is to be left."""
+        if not self.has(now, leave=leave, count=count):
             return False
-        self._left -= 1.0
+        self._left -= count
         return True
 
-    def has(self, now: float, *, leave: float = 0.0) -> bool:
-        """Say whether there is a token beyond what is to be left."""
+    def has(self, now: float, *, leave: float = 0.0, count: int = 1) -> bool:
+        """Say whether there are so many tokens beyond what is to be left."""
         self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
         self._at = now
-        return self._left >= 1.0 + leave
+        return self._left >= count + leave

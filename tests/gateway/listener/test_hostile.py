@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from gateway.listener.codec import MQTT_3_1_1, MQTT_5, NO_PROPERTIES, Reason, encode
+from gateway.listener.codec import MQTT_3_1_1, MQTT_5, NO_PROPERTIES, Packet, Reason, encode
 from gateway.listener.codec import packets as p
 from gateway.listener.port import Admitted
 from tests.gateway.listener.client import connect, signal
@@ -370,9 +370,60 @@ async def test_a_client_id_with_control_characters_or_too_long_is_refused(served
 
 async def test_a_flood_of_small_packets_leaves_the_loop_to_others(served: Served) -> None:
     flood, other = await served.device("door", "flood"), await served.device("bell", "other")
-    flood.send_bytes(encode(p.PingReq(), MQTT_3_1_1) * 50_000)
+    flood.send_bytes(encode(p.PubRel(1), MQTT_3_1_1) * 50_000)
     await other.ping()
-    assert (await flood.expect(p.PingResp)) == p.PingResp()
+    assert (await flood.expect(p.PubComp)) == p.PubComp(1)
+
+
+@pytest.mark.parametrize(
+    ("packet", "counts"),
+    [
+        (p.PingReq(), 1),
+        (p.Subscribe(1, (p.Filter("replies/#", 1), p.Filter("#", 1))), 2),
+        (p.Subscribe(1, (p.Filter("x", 1),) * 1_000), 256),
+        (p.Unsubscribe(1, ("replies/#",) * 3), 3),
+        (p.PubAck(7), 1),
+        (p.PubRec(7), 1),
+        (p.PubRel(7), 1),
+        (p.PubComp(7), 1),
+    ],
+    ids=lambda it: type(it).__name__,
+)
+async def test_a_flood_of_packets_that_say_nothing_ends_its_connection_alone(
+    served: Served, version: int, packet: Packet, counts: int
+) -> None:
+    limits, pings = served.listener.limits, 1
+    flood, other = await served.device("door", "flood", version=version), await served.device("door", "other")
+    within = limits.packets_burst // counts - 1
+    flood.send(*(packet for _ in range(within)), p.PingReq())
+    pings += within if isinstance(packet, p.PingReq) else 0
+    while pings:
+        pings -= isinstance(await flood.next(), p.PingResp)
+    served.later(30)
+    flood.send(*(packet for _ in range(limits.packets_burst // counts + 1)))
+    said = await flood.rest()
+    if version == MQTT_5:
+        last = said[-1]
+        assert isinstance(last, p.Disconnect)
+        assert (last.reason, bool(last.properties.reason_string)) == (Reason.MESSAGE_RATE_TOO_HIGH, True)
+    await other.ping()
+    assert ("disconnected", "door", "flood", "rate") in served.application.events
+
+
+async def test_a_repeat_that_is_not_released_counts_and_what_a_publish_brings_with_it_does_not(
+    served: Served, version: int
+) -> None:
+    client, limits = await served.device(version=version), served.listener.limits
+    for _ in range(limits.packets_burst + 1):
+        client.send(signal(qos=2, packet_id=1))
+        await client.expect(p.PubRec)
+        client.send(p.PubRel(1))
+        await client.expect(p.PubComp)
+    client.send(
+        signal(qos=2, packet_id=1), *(signal(qos=2, packet_id=1, dup=True) for _ in range(limits.packets_burst + 1))
+    )
+    await client.rest()
+    assert ("disconnected", "door", "c1", "rate") in served.application.events
 
 
 async def _told(client: object, version: int, reason: Reason) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -144,7 +146,10 @@ async def test_thousands_of_receivers_leave_the_loop_to_others(served: Served) -
     assert turns == [1]
 
 
-async def test_a_flood_of_subscriptions_leaves_the_loop_to_others(served: Served) -> None:
+async def test_a_flood_of_subscriptions_leaves_the_loop_to_others(
+    serve: Callable[..., Awaitable[Served]],
+) -> None:
+    served = await serve(packets_burst=60 * 256)
     asked: list[str] = []
 
     def may_subscribe(who: Admitted, topic_filter: str) -> bool:
