@@ -27,6 +27,7 @@ RIGHTS: Final[tuple[Right, ...]] = ("read", "run", "signal", "admin")
 MAX_SECRETS: Final = 2
 MAX_GRANTS: Final = 256
 MAX_NOTE_CHARACTERS: Final = 256
+MAX_RATE: Final = 100_000
 
 Name = Annotated[str, msgspec.Meta(pattern=rf"^{NAME_PATTERN}\Z")]
 Secrets = Annotated[tuple["Secret", ...], msgspec.Meta(max_length=MAX_SECRETS)]
@@ -46,8 +47,8 @@ class Secret(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Rate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How often, in events a second, and how many at once."""
 
-    per_second: Annotated[float, msgspec.Meta(gt=0, le=100_000)]
-    burst: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+    per_second: Annotated[float, msgspec.Meta(gt=0, le=MAX_RATE)]
+    burst: Annotated[int, msgspec.Meta(ge=1, le=MAX_RATE)]
 
 
 class LimitOverrides(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

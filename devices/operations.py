@@ -6,7 +6,7 @@ kept nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from devices.model import (
     LimitOverrides,
     Operator,
     OperatorRevision,
+    Rate,
     Right,
     Secret,
     State,
@@ -153,6 +154,16 @@ async def delete(registry: Registry, name: str, *, by: str) -> Device:
 async def set_limits(registry: Registry, name: str, limits: LimitOverrides, *, by: str) -> Device:
     """Replace what is special about a device's limits."""
     return await _change(registry, name, "limit", lambda it: {"limits": limits} if it.limits != limits else None, by=by)
+
+
+async def change_limits(registry: Registry, name: str, changes: Mapping[str, Rate | None], *, by: str) -> Device:
+    """Replace some of what is special about a device's limits; None: as for everybody."""
+
+    def change(device: Device) -> dict[str, Any] | None:
+        limits = msgspec.structs.replace(device.limits, **changes)
+        return {"limits": limits} if limits != device.limits else None
+
+    return await _change(registry, name, "limit", change, by=by, detail=", ".join(sorted(changes)))
 
 
 async def set_note(registry: Registry, name: str, note: str, *, by: str) -> Device:

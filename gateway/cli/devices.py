@@ -1,24 +1,28 @@
-"""`wayside device add|list|show|grant|ungrant|rotate|revoke|disable|enable|delete`."""
+"""`wayside device add|list|show|grant|ungrant|limit|rotate|revoke|disable|enable|delete`."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import Annotated, Any
+import math
+from typing import Annotated, Any, Final
 
 import typer
 
-from engine.errors import WaysideError
+from devices.model import MAX_RATE
+from engine.errors import BadInput, WaysideError
 from gateway.cli import output
 from gateway.cli.arguments import Name
 from gateway.cli.client import Client, connect
 from gateway.cli.doubts import doubts, keys_of
 from gateway.cli.exports import export
+from gateway.cli.importing import import_
 from gateway.cli.invocation import current
 from gateway.cli.main import finish
 from gateway.pasting import how_to_connect
 
 app = typer.Typer(no_args_is_help=True, help="Devices: who may connect, and what each may do.")
 app.command()(export)
+app.command("import")(import_)
 
 
 def register(parent: typer.Typer) -> None:
@@ -139,6 +143,48 @@ async def _grant(name: str, grant: str) -> None:
 def ungrant(name: Name, grant: str) -> None:
     """Take a grant from a device; in force for its open connections at once."""
     finish(_change("DELETE", f"/devices/{name}/grants", f"{name} no longer has {grant}", query={"grant": grant}))
+
+
+_RATE: Final = "RATE"
+
+
+@app.command()
+def limit(
+    name: Name,
+    signals: Annotated[str | None, typer.Option(metavar=_RATE, help="signals a second, 5 or 5/20: 20 at once")] = None,
+    runs: Annotated[str | None, typer.Option(metavar=_RATE, help="runs that it may start a second")] = None,
+    reads: Annotated[str | None, typer.Option(metavar=_RATE, help="reads a second")] = None,
+    connects: Annotated[str | None, typer.Option(metavar=_RATE, help="connects a second")] = None,
+) -> None:
+    """Change a device's own limits, or show them; RATE `default` is everybody's. In force at once."""
+    given = {"signals": signals, "runs": runs, "reads": reads, "connects": connects}
+    finish(_limit(name, {what: _rate(what, text) for what, text in given.items() if text is not None}))
+
+
+def _rate(what: str, text: str) -> dict[str, float] | None:
+    """Read `PER_SECOND` or `PER_SECOND/BURST`; without a burst, four seconds' worth of it."""
+    if text == "default":
+        return None
+    per_second, slash, burst = text.partition("/")
+    try:
+        rate = float(per_second)
+        most = int(burst) if slash else max(1, math.ceil(4 * rate))
+    except (ValueError, OverflowError):
+        rate, most = 0.0, 0
+    if not (0 < rate <= MAX_RATE and 0 < most <= MAX_RATE):
+        raise BadInput(f"--{what} {text}: this is no rate", hint="5, 0.5, 5/20 (a second/at once), or default")
+    return {"per_second": rate, "burst": most}
+
+
+async def _limit(name: str, changes: dict[str, dict[str, float] | None]) -> None:
+    async with connect() as client:
+        path = f"/devices/{name}"
+        document = await (client.post(f"{path}/limits", changes) if changes else client.get(path))
+    own = {what: rate for what, rate in document["limits"].items() if rate is not None}
+    words = [f"{what} {rate['per_second']:g} a second, {rate['burst']} at once" for what, rate in own.items()]
+    output.result(
+        {"device": name, "limits": own}, f"{name}: {'; '.join(words)}" if words else f"{name} has everybody's limits"
+    )
 
 
 @app.command()

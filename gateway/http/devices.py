@@ -5,15 +5,26 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final
 
+import msgspec
 from fastapi import APIRouter, Path, Query
 
 from devices import operations
-from devices.model import Device
+from devices.model import Device, LimitOverrides, Rate
 from engine.clock import rfc3339
 from engine.errors import NotFound
 from engine.views import when
 from gateway.http.access import Parts, Who
-from gateway.http.models import AddDevice, DeviceDetail, DeviceList, DeviceView, GrantText, IssuedToken, Name
+from gateway.http.models import (
+    AddDevice,
+    DeviceDetail,
+    DeviceLimits,
+    DeviceList,
+    DeviceView,
+    GrantText,
+    IssuedToken,
+    Name,
+    RateModel,
+)
 from gateway.http.paging import MAX_PAGE, After, Limit, page
 from gateway.http.problems import documented
 from gateway.services import Services
@@ -37,7 +48,14 @@ async def list_devices(parts: Parts, who: Who, after: After = None, limit: Limit
 async def add_device(body: AddDevice, parts: Parts, who: Who) -> dict[str, Any]:
     """Add a device. Its token is in this answer and nowhere else; it can connect at once."""
     who.must_be_operator("admin")
-    issued = await operations.add(parts.registry, body.device, by=who.name, grants=body.grants, note=body.note)
+    issued = await operations.add(
+        parts.registry,
+        body.device,
+        by=who.name,
+        grants=body.grants,
+        note=body.note,
+        limits=LimitOverrides(**_rates(body.limits)),
+    )
     return await _issued(parts, issued)
 
 
@@ -70,6 +88,13 @@ async def ungrant(
     """Take a grant from a device; in force for its open connections at once."""
     who.must_be_operator("admin")
     return await _done(parts, await operations.ungrant(parts.registry, device, grant, by=who.name))
+
+
+@router.post("/{device}/limits", response_model=DeviceView, responses=_ERRORS)
+async def limit(device: Which, body: DeviceLimits, parts: Parts, who: Who) -> dict[str, Any]:
+    """Replace those of a device's limits that are named; null: as for everybody. In force at once."""
+    who.must_be_operator("admin")
+    return await _done(parts, await operations.change_limits(parts.registry, device, _rates(body), by=who.name))
 
 
 @router.post("/{device}/rotate", response_model=IssuedToken, responses=_ERRORS)
@@ -109,6 +134,15 @@ for _method, _path, _name, _change, _text in _CHANGES:
     )
 
 
+def _rates(given: DeviceLimits) -> dict[str, Rate | None]:
+    """Take those limits that are named in a request."""
+    rates: dict[str, RateModel | None] = {name: getattr(given, name) for name in given.model_fields_set}
+    return {
+        name: None if rate is None else Rate(per_second=rate.per_second, burst=rate.burst)
+        for name, rate in rates.items()
+    }
+
+
 async def _done(parts: Services, device: Device) -> dict[str, Any]:
     await parts.audit.written()
     return _view(parts, device)
@@ -125,6 +159,7 @@ def _view(parts: Services, device: Device) -> dict[str, Any]:
         "device": device.name,
         "state": device.state,
         "grants": [str(grant) for grant in device.grants],
+        "limits": msgspec.to_builtins(device.limits),
         "tokens": len(device.secrets),
         "note": device.note,
         "changed": rfc3339(device.changed_at),

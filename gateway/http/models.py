@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from devices.model import MAX_NOTE_CHARACTERS
+from devices.model import MAX_NOTE_CHARACTERS, MAX_RATE
 from engine.limits import NAME_PATTERN
 
 Name = Annotated[str, Field(pattern=rf"^{NAME_PATTERN}$")]
@@ -218,9 +218,30 @@ class ReceiptView(_Answer):
 # -- devices -----------------------------------------------------------------------------------------------------
 
 
+class RateModel(BaseModel):
+    """How often, in events a second, and how many at once."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    per_second: Annotated[float, Field(gt=0, le=MAX_RATE)]
+    burst: Annotated[int, Field(ge=1, le=MAX_RATE)]
+
+
+class DeviceLimits(BaseModel):
+    """Where a device's limits differ from everybody's; null: as for everybody."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    signals: RateModel | None = None
+    runs: RateModel | None = None
+    reads: RateModel | None = None
+    connects: RateModel | None = None
+
+
 class AddDevice(_Request):
     device: str
     grants: list[str] = Field(default_factory=list)
+    limits: DeviceLimits = Field(default_factory=DeviceLimits)
     note: Annotated[str, Field(max_length=MAX_NOTE_CHARACTERS)] = ""
 
 
@@ -234,6 +255,7 @@ class DeviceView(_Answer):
     device: str
     state: Literal["active", "disabled", "deleted"]
     grants: list[str]
+    limits: DeviceLimits
     tokens: int
     note: str
     changed: str

@@ -45,6 +45,8 @@ ROWS = (
     Row("workflow run front-door", "run", keep="run"),
     Row("run cancel {run}", "run"),
     Row("device add camera --grant signal:front-door", "token", keep="token"),
+    Row("device limit camera --signals 50/100", "limits={{'signals': {{'per_second': 50.0, 'burst': 100}}}}"),
+    Row("device import {file} --dry-run", "would_add=['bell']"),
     Row("device list", "devices"),
     Row("device show camera", "device=camera"),
     Row("device grant camera read:front-door", "grants"),
@@ -116,7 +118,8 @@ def test_no_command_is_left_out() -> None:
 
 
 async def test_every_command_works_by_server_or_says_by_name_that_it_does_not(far: Far, tmp_path: Path) -> None:
-    kept: dict[str, str] = {}
+    (tmp_path / "devices.csv").write_text("name,grants\nbell,signal:front-door\n")
+    kept = {"file": str(tmp_path / "devices.csv")}
     wrong: list[str] = []
     for row in ROWS:
         words = [KNOWN if word == "@" else word.format(**kept) for word in row.line.split()]
@@ -125,7 +128,7 @@ async def test_every_command_works_by_server_or_says_by_name_that_it_does_not(fa
         document = json.loads(told[0]) if told else {}
         member, _, value = row.has.partition("=")
         found = document.get(member)
-        if ended.status != row.status or found is None or (value and str(found) != value):
+        if ended.status != row.status or found is None or (value and str(found) != value.format()):
             wrong.append(f"{row.line}: {ended}")
         if document.get("error") == "bad_input" and f"`wayside {words[0]}` does not work" not in document["detail"]:
             wrong.append(f"{row.line} does not say so: {document}")
