@@ -122,8 +122,20 @@ async def do(one: Bench, command: str, arguments: dict[str, Any]) -> Any:
                 await one.engine._pulse.beat()
             await one.sweep()
             return "buried"
+        case "break":
+            break_engine(arguments["how"])
+            return "broken"
         case _:
             raise AssertionError(command)
+
+
+def break_engine(how: str) -> None:
+    """Get the protocol wrong from now on, in a way that looks right."""
+    import pytest
+
+    from tests.instances.wrong import MUTATIONS
+
+    MUTATIONS[how](pytest.MonkeyPatch())
 
 
 async def main(url: str, directory: Path, label: str, texts: Sequence[str]) -> None:

@@ -26,6 +26,17 @@ from engine.store.open import open_store
 WORKFLOWS = 600
 # A sweep does more and more of them, all alike.
 MOST_OPERATIONS = 60
+# What holds of every race; a race's own judge names the rest.
+APPLIED_ONCE = "A signal is applied at most once."
+ANSWERED_IS_STORED = "What was answered is what is stored."
+
+
+class Violated(AssertionError):
+    """What must hold did not, in this order."""
+
+    def __init__(self, invariant: str, where: str, seen: str) -> None:
+        super().__init__(f"{where}: {invariant}: {seen}")
+        self.invariant = invariant
 
 
 class Actor:
@@ -88,6 +99,11 @@ class Stage:
         workflow = f"{kind}-{self.used[kind] - 1}"
         return workflow, derived_id("run", workflow)
 
+    async def goes_wrong(self, how: str) -> None:
+        """Have both get the protocol wrong from now on: `how` names one of `wrong.MUTATIONS`."""
+        for actor in (self.one, self.other):
+            assert await actor.does(do="break", how=how) == "broken"
+
 
 @asynccontextmanager
 async def stage(directory: Path, url: str, *, workflows: int = WORKFLOWS) -> AsyncIterator[Stage]:
@@ -95,7 +111,8 @@ async def stage(directory: Path, url: str, *, workflows: int = WORKFLOWS) -> Asy
         actors = []
         for label in ("one", "other"):
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "tests.instances.actor", url, str(directory / label), label, str(workflows),
+                sys.executable, "-m", "tests.instances.actor",
+                url, str(directory / label), label, str(workflows),
                 stdin=PIPE, stdout=PIPE, limit=1 << 20,
             )  # fmt: skip
             stack.push_async_callback(_end, process)
@@ -115,7 +132,7 @@ async def _end(process: Process) -> None:
 
 Command = dict[str, Any]
 Prepare = Callable[[Stage, str, str], Awaitable[None]]
-Judge = Callable[[list[Any], dict[str, int], str], None]
+Judge = Callable[[list[Any], dict[str, int]], None]
 
 
 @dataclass(frozen=True)
@@ -130,13 +147,18 @@ class Race:
     prepare: Prepare | None = None
 
 
-async def run_race(stage: Stage, race: Race, *, stride: int = 1) -> int:
-    """Try the orders, each `stride`-th of them; tell how many there were."""
+async def run_race(
+    stage: Stage, race: Race, *, stride: int = 1, begin: int = 0, found: list[Violated] | None = None
+) -> int:
+    """Try the orders, each `stride`-th of them from `begin` on; tell how many there were.
+
+    The first in which something is wrong ends it with `Violated`; with `found` that is put there, and the next tried.
+    """
     tried = 0
     for swapped in (False, True):
         first, second = (stage.other, stage.one) if swapped else (stage.one, stage.other)
         makes = (race.other, race.one) if swapped else (race.one, race.other)
-        for pause in range(0, MOST_OPERATIONS, stride):
+        for pause in range(begin, MOST_OPERATIONS, stride):
             workflow, run = stage.fresh(race.kind)
             if race.prepare is not None:
                 await race.prepare(stage, workflow, run)
@@ -150,34 +172,59 @@ async def run_race(stage: Stage, race: Race, *, stride: int = 1) -> int:
                 await actor.does(do="sweep")
             answers = [answer, said] if swapped else [said, answer]
             where = f"{race.name}: {'the second' if swapped else 'the first'} paused before operation {pause + 1}"
-            await judge(stage, race, (workflow, run), answers, where)
+            try:
+                await judge(stage, race, (workflow, run), answers, where)
+            except Violated as violated:
+                if found is None:
+                    raise
+                found.append(violated)
             if all_:
                 break
     stage.tried[race.name] += tried
     return tried
 
 
+@dataclass
+class Kept:
+    """What is stored of a key in the end."""
+
+    claims: int
+    # By receipt: how many waits took the signal, and in which slot it was put.
+    applied: Counter[str]
+    pending: dict[str, int]
+    # The slot that the next wait takes from.
+    current: int
+
+
+async def kept(store: Store, key: names.Key) -> Kept:
+    claims = [records.key_record(record) for record in await store.list(key.claims)]
+    found = Kept(len(claims), Counter(), {}, records.current_slot(claims[-1] if claims else None))
+    for claim in claims:
+        raw = await store.get(names.outcome(claim.value.wait))  # type: ignore[union-attr]
+        outcome = None if raw is None else records.outcome(raw)
+        if isinstance(outcome, Stored) and isinstance(outcome.value, Accepted):
+            found.applied[outcome.value.receipt] += 1
+    for record in await store.list(key.slots):
+        entry = records.slot_record(record)
+        if isinstance(entry, Stored) and isinstance(entry.value, Pending):
+            found.pending[entry.value.receipt] = names.parse_pending(record.key).slot
+    return found
+
+
 async def judge(stage: Stage, race: Race, names_: tuple[str, str], answers: list[Any], where: str) -> None:
     """Compare what was answered with what is stored: the invariants that every race has, then its own."""
     workflow, run = names_
-    key = names.Key(workflow, "verdict")
-    claims = [records.key_record(record) for record in await stage.store.list(key.claims)]
-    applied: Counter[str] = Counter()
-    for claim in claims:
-        found = await stage.store.get(names.outcome(claim.value.wait))  # type: ignore[union-attr]
-        outcome = None if found is None else records.outcome(found)
-        if isinstance(outcome, Stored) and isinstance(outcome.value, Accepted):
-            applied[outcome.value.receipt] += 1
-    pending = {
-        entry.value.receipt
-        for entry in map(records.slot_record, await stage.store.list(key.slots))
-        if isinstance(entry, Stored) and isinstance(entry.value, Pending)
-    }
-    assert all(times == 1 for times in applied.values()), f"{where}: applied twice"
+    stored = await kept(stage.store, names.Key(workflow, "verdict"))
+    for receipt, times in stored.applied.items():
+        if times > 1:
+            raise Violated(APPLIED_ONCE, where, f"{receipt} was applied {times} times")
+        if stored.pending.get(receipt) == stored.current:
+            raise Violated(APPLIED_ONCE, where, f"{receipt} was applied, and is held for the next wait")
     for answer in answers:
         if isinstance(answer, dict) and answer.get("state") in {"delivered", "held"}:
-            kept = applied[answer["receipt"]] or (answer["state"] == "held" and answer["receipt"] in pending)
-            assert kept, f"{where}: {answer} is nowhere"
+            held = answer["state"] == "held" and answer["receipt"] in stored.pending
+            if not (held or stored.applied[answer["receipt"]]):
+                raise Violated(ANSWERED_IS_STORED, where, f"{answer} is nowhere")
     kinds = Counter[str]()
     log = [records.event(record) for record in await stage.store.list(names.log(run))]
     if log:
@@ -185,6 +232,9 @@ async def judge(stage: Stage, race: Race, names_: tuple[str, str], answers: list
         assert state is not None
         kinds.update(type(event.value).__name__ for event in log)
         kinds[f"run {state.status}"] += 1
-    kinds["applied"] = applied.total()
-    kinds["claims"] = len(claims)
-    race.judge(answers, kinds, where)
+    kinds["applied"] = stored.applied.total()
+    kinds["claims"] = stored.claims
+    try:
+        race.judge(answers, kinds)
+    except AssertionError as error:
+        raise Violated(race.judge.__doc__ or "", where, str(error)) from error
