@@ -3,8 +3,10 @@
     python -m tests.faults.away [--stores sqlite postgres nats s3] [--times 3] [--devices 20] [--seed 1]
 
 PostgreSQL is stopped and killed; NATS loses its leader, and then its majority; the object store answers 500, 503 and
-409, hangs, loses its answers and refuses connections; SQLite's disk is full. Meanwhile `/readyz` answers 503; nobody
-touches the gateway, and it has to be ready again by itself.
+409, hangs, loses its answers and refuses connections; SQLite's disk is full. Devices signal by MQTT and by HTTP, and
+send again under its id what got no answer, and some of what got one: the answer is the first one's. Meanwhile `/readyz`
+answers 503, a signal by HTTP 503 with Retry-After, and MQTT 5 acknowledges nothing and closes; nobody touches the
+gateway, and it has to be ready again by itself.
 """
 
 from __future__ import annotations
@@ -18,14 +20,17 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
-import httpx
-
+from tests.faults import meanwhile
+from tests.faults.doors import ByHttp
 from tests.faults.judging import Report, judge
 from tests.faults.kill import all_ended, prepare
+from tests.faults.meanwhile import Probe
+from tests.faults.simulated import Simulated
+from tests.faults.tally import Tally
 from tests.support.nats import cluster
 from tests.support.objects import bucket, shared_service
 from tests.support.postgres import server
@@ -60,6 +65,7 @@ class Seen:
     troubles: int = 0
     unready: int = 0
     slowest: float = 0.0
+    tally: Tally = field(default_factory=Tally)
 
 
 @asynccontextmanager
@@ -158,54 +164,83 @@ async def hunt(kind: str, directory: Path, *, times: int, devices: int, seed: in
     dice, report, seen = random.Random(seed), Report(), Seen()
     async with STORES[kind](directory) as place:
         gateway = Gateway(directory / "data", environment={"WAYSIDE_STORE": place.url})
-        gateway.data.mkdir()
-        everyone = await prepare(gateway, devices, dice)
+        everyone, probe = await _devices(gateway, devices, dice, seen.tally)
         stop = asyncio.Event()
         tasks = [asyncio.create_task(each.live(stop), name=each.name) for each in everyone]
-        async with gateway.client() as client:
-            for number in range(times * len(place.troubles)):
-                enough = sum(len(each.told) for each in everyone) + devices
-                async with asyncio.timeout(120):
-                    while sum(len(each.told) for each in everyone) < enough:
-                        await asyncio.sleep(0.05)
-                await _one_trouble(place.troubles[number % len(place.troubles)], client, seen)
+        for number in range(times * len(place.troubles)):
+            enough = sum(len(each.told) for each in everyone) + devices
+            async with asyncio.timeout(120):
+                while sum(len(each.told) for each in everyone) < enough:
+                    await asyncio.sleep(0.05)
+            await _one_trouble(place.troubles[number % len(place.troubles)], gateway, probe, seen)
         stop.set()
         await asyncio.gather(*tasks)
         await all_ended(gateway)
         for each in everyone:
-            if each.client is not None:
-                await each.client.close()
+            await each.close()
             report.answers += each.answers
+        await probe.close()
         assert gateway.process is not None
         assert gateway.process.returncode is None, "the gateway ended"
         assert await gateway.stop() == 0
-        await judge(gateway.data, everyone, report, url=place.url)
+        await judge(gateway.data, [*everyone, probe], report, url=place.url)
+    report.wrong += seen.tally.wrong
     return report, seen
 
 
-async def _one_trouble(trouble: Trouble, client: httpx.AsyncClient, seen: Seen) -> None:
+async def _devices(gateway: Gateway, count: int, dice: random.Random, tally: Tally) -> tuple[list[Simulated], Probe]:
+    """Start the gateway; give its devices, every third of which signals by HTTP, and the one that asks meanwhile."""
+    (gateway.data / "workflows").mkdir(parents=True)
+    (gateway.data / "workflows" / f"{meanwhile.NAME}.yaml").write_text(meanwhile.WORKFLOW)
+    everyone: list[Simulated] = []
+    for number, each in enumerate(await prepare(gateway, count, dice)):
+        who = (each.name, each.token, each.port, each.dice)
+        by_http = number % 3 == 2
+        everyone.append(ByHttp(*who, at=f"127.0.0.1:{gateway.http}") if by_http else each)
+        everyone[-1].again, everyone[-1].tally = 0.2, tally
+    async with gateway.client() as client:
+        token = await gateway.add_device(client, meanwhile.NAME, [f"signal:{meanwhile.NAME}/verdict"])
+    return everyone, Probe(token, gateway.mqtt, gateway.http, tally)
+
+
+async def _one_trouble(trouble: Trouble, gateway: Gateway, probe: Probe, seen: Seen) -> None:
     seen.troubles += 1
+    await probe.connect()
+    seen.tally.fault = trouble.name
     await trouble.begin()
-    ready = f"http://127.0.0.1:{client.base_url.port}/readyz"
-    statuses: set[int] = set()
     try:
-        give_up_at = monotonic() + (40 if trouble.felt else 3)
-        while monotonic() < give_up_at and 503 not in statuses:
-            statuses.add((await client.get(ready)).status_code)
-            await asyncio.sleep(0.1)
-        if trouble.felt:
-            assert 503 in statuses, f"{trouble.name}: /readyz answers {statuses}"
-        if 503 in statuses:
-            seen.unready += 1
-            # Long enough for devices to be turned away, too.
-            await asyncio.sleep(1)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_unready(trouble, gateway, seen))
+            if trouble.felt:
+                group.create_task(probe.is_turned_away())
     finally:
         await trouble.end()
     began = monotonic()
     async with asyncio.timeout(60):
-        while (await client.get(ready)).status_code != 200:
+        while await _status(gateway) != 200:
             await asyncio.sleep(0.1)
     seen.slowest = max(seen.slowest, monotonic() - began)
+    await probe.sends_again()
+
+
+async def _status(gateway: Gateway) -> int:
+    async with gateway.client() as client:
+        return (await client.get(f"http://127.0.0.1:{gateway.http}/readyz")).status_code
+
+
+async def _unready(trouble: Trouble, gateway: Gateway, seen: Seen) -> None:
+    """Look until the gateway says that it is not ready, which it must where the trouble is felt."""
+    statuses: set[int] = set()
+    give_up_at = monotonic() + (40 if trouble.felt else 3)
+    while monotonic() < give_up_at and 503 not in statuses:
+        statuses.add(await _status(gateway))
+        await asyncio.sleep(0.1)
+    if trouble.felt:
+        assert 503 in statuses, f"{trouble.name}: /readyz answers {statuses}"
+    if 503 in statuses:
+        seen.unready += 1
+        # Long enough for devices to be turned away, too.
+        await asyncio.sleep(1)
 
 
 def told(kind: str, report: Report, seen: Seen) -> list[str]:
@@ -218,8 +253,10 @@ def told(kind: str, report: Report, seen: Seen) -> list[str]:
         ),
         (
             f"  signals acknowledged {report.told}, applied {report.outcomes}, held within their limit {report.held}, "
-            f"refused {sum(refused.values())} {refused}, repeated {report.repeats}"
+            f"refused {sum(refused.values())} {refused}, repeated {seen.tally.repeated.total()} under an id and "
+            f"{seen.tally.anew.total()} without one (of which {report.repeats} are signals of their own)"
         ),
+        *seen.tally.lines(report.applied),
         (
             f"  lost {len(report.lost)} {report.lost[:3]}, applied twice {len(report.twice)}, "
             f"runs {dict(report.runs)}, not ended {len(report.unfinished)}"

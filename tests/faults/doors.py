@@ -52,7 +52,11 @@ class _Asking(Identified):
         """Send this round's verdict under an id until there is a final answer."""
         signal_id = signal_id or f"s{self.number}"
         self._ids[signal_id] = (self.number, signal_id)
+        tries = 0
         while True:
+            if tries:
+                self.tally.sent_again(identified=True)
+            tries += 1
             self.sent += 1
             reply = await self.ask({"n": self.number, "by": self.name}, signal_id)
             if reply is not None and reply.get("error") not in AGAIN:
@@ -82,6 +86,8 @@ class ByHttp(_Asking):
             url = f"http://{self.at}/api/v1/signals/{self.name}/verdict"
             answer = await self.session.post(url, json=payload, headers=headers)
             reply: Reply = answer.json()
+            if answer.status_code == 503:
+                self.tally.turn_away("503 without Retry-After", properly="retry-after" in answer.headers)
             return reply
         return None
 

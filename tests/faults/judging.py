@@ -51,11 +51,13 @@ class Report:
     runs: Counter[str] = field(default_factory=Counter)
     answers: Counter[str] = field(default_factory=Counter)
     doors: dict[str, Counter[str]] = field(default_factory=dict)
+    applied: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
 
     @property
     def good(self) -> bool:
-        """Whether nothing was lost, nothing applied twice, and every run ended."""
-        return not (self.lost or self.twice or self.unfinished)
+        """Whether nothing was lost, applied twice or answered otherwise when sent again, and every run ended."""
+        return not (self.lost or self.twice or self.unfinished or self.wrong)
 
     def lines(self) -> list[str]:
         """Say it in words."""
@@ -89,7 +91,7 @@ async def judge(data: Path, everyone: Sequence[Sender], report: Report, *, url: 
     """Compare what devices were told with what the store holds: the one that `url` names, or the directory's own."""
     store = open_store(url or str(data / "wayside.db"))
     try:
-        applied = Counter(each.receipt for each in await accepted(store))
+        applied = report.applied = Counter(each.receipt for each in await accepted(store))
         await _runs(store, report)
         told = {told.receipt: told for each in everyone for told in each.told}
         report.told = len(told)

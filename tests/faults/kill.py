@@ -45,7 +45,7 @@ jobs:
 async def prepare(gateway: Gateway, devices: int, dice: random.Random) -> list[Simulated]:
     """Write the workflows, start the gateway and add the devices."""
     folder = gateway.data / "workflows"
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     gateway.data.chmod(0o700)
     each = [f"work-{number:02d}" for number in range(devices)]
     for name in each:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.faults.judging import Told
+from tests.faults.tally import Tally
 from tests.support.plain_mqtt import PlainClient, Refused
 
 
@@ -31,6 +32,9 @@ class Simulated:
     door: str = "mqtt"
     client_id: str = ""
     device: str = ""
+    # How often a signal is sent again under its id although it was accepted.
+    again: float = 0.0
+    tally: Tally = field(default_factory=Tally)
     _sought: dict[str, asyncio.Future[dict[str, Any]]] = field(default_factory=dict)
 
     @property
@@ -48,6 +52,7 @@ class Simulated:
 
     def _note(self, reply: dict[str, Any]) -> None:
         number, signal_id = self._ids[reply["id"]]
+        self.tally.note(self.name, signal_id, reply)
         if reply["ok"]:
             self.told.append(Told(reply["receipt"], self.name, number, signal_id))
         self.answers["accepted" if reply["ok"] else reply["error"]] += 1
@@ -68,8 +73,12 @@ class Simulated:
 
     async def exchange(self, topic: str, payload: bytes, reply_id: str) -> dict[str, Any]:
         """Publish until an answer has come, again after each lost connection."""
+        tries = 0
         while True:
             client = await self.connected()
+            if tries and topic.startswith("signals/"):
+                self.tally.sent_again(identified=topic.count("/") == 3)
+            tries += 1
             sought = self._sought[reply_id] = asyncio.get_running_loop().create_future()
             self.sent += 1
             if await client.publish(topic, payload) and sought.done():
@@ -108,5 +117,8 @@ class Simulated:
                 await self.start_run()
             else:
                 await self.start_run()
+                await self.signal(signal_id)
+            if signal_id and self.again and self.dice.random() < self.again:
+                self.tally.sent_again(identified=True)
                 await self.signal(signal_id)
             await asyncio.sleep(self.dice.random() * 0.15)
