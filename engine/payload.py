@@ -26,9 +26,8 @@ _BLANK: Final = " \t\n\r"
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BETWEEN_NUMBERS: Final = re.compile(rb"[^-+.0-9eE]+")
 # In compact JSON a quote after { or , opens a name or a value, and never stands inside a string, where it is escaped.
-_FORBIDDEN: Final = re.compile(
-    b'[{,]"(?:' + b"|".join(re.escape(name.encode()) for name in sorted(FORBIDDEN_MEMBER_NAMES)) + b')":'
-)
+_FORBIDDEN_NAMES: Final = tuple(name.encode() for name in sorted(FORBIDDEN_MEMBER_NAMES))
+_FORBIDDEN: Final = re.compile(b'[{,]"(?:' + b"|".join(map(re.escape, _FORBIDDEN_NAMES)) + b')":')
 # Every bracket as a square one and every digit as 0, so that depth and runs of digits are found by plain searches.
 _SHAPE: Final = bytes.maketrans(b"{}", b"[]")
 _DIGITS: Final = bytes.maketrans(b"123456789", b"000000000")
@@ -129,8 +128,9 @@ def _check_names(raw: bytes, text: bytes) -> None:
     # are left hold as many colons as before, and a plain count tells.
     if (b"\\" in raw or raw.count(b":") != text.count(b":")) and _members(raw) != _members(text):
         raise _Refused("a name occurs twice in one object")
-    if any(name.encode() in text for name in FORBIDDEN_MEMBER_NAMES) and _FORBIDDEN.search(text):
-        raise _Refused("a name is not allowed: __proto__, constructor and prototype never are")
+    for name in _FORBIDDEN_NAMES:
+        if name in text and _FORBIDDEN.search(text):
+            raise _Refused("a name is not allowed: __proto__, constructor and prototype never are")
 
 
 def _members(text: bytes) -> int:

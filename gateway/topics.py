@@ -15,6 +15,7 @@ from engine.names import is_name, is_signal_id
 
 Subject = Literal["signals", "runs", "waits", "-"]
 NOWHERE: Final = "-"
+STATUS_TOPIC: Final = "status"
 
 
 class SignalTopic(Struct, frozen=True):
@@ -80,7 +81,7 @@ def parse_topic(topic: str, device: str) -> Topic:
             return WaitsTopic(workflow)
         case ["get", *_]:
             return OffMap(_WAITS + _NAMES)
-        case ["status"]:
+        case [level] if level == STATUS_TOPIC:
             return StatusTopic()
         case _:
             return OffMap(_SIGNAL)

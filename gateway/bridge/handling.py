@@ -24,7 +24,7 @@ from gateway.limits import Seldom
 from gateway.listener.port import Admitted, Handled, Published, Reply, Unavailable
 from gateway.maps import Maps
 from gateway.mqtt_door import SIGNAL_ID_PROPERTY, MqttDoor
-from gateway.topics import SignalTopic, StatusTopic, canonical, parse_topic
+from gateway.topics import STATUS_TOPIC, SignalTopic, canonical, parse_topic
 
 RETRY_SECONDS: Final = 0.25
 MAX_RETRY_SECONDS: Final = 5.0
@@ -119,8 +119,7 @@ class Handling:
                 return [], ()
 
     def _own(self, device: str, topic: str, heard: Heard, *, replays: bool) -> tuple[list[Outgoing], Sequence[Parcel]]:
-        about = parse_topic(topic, device)
-        if isinstance(about, StatusTopic):
+        if topic == STATUS_TOPIC:
             return [], () if heard.retain and replays else (Parcel(device, _published(topic, heard)),)
         if not heard.payload and not topic.startswith("get/"):
             # What clears a retained message, ours included: no signal, and no run.

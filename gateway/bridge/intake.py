@@ -18,7 +18,7 @@ from gateway.bridge.backlog import Backlog
 from gateway.bridge.connection import Connection
 from gateway.bridge.handling import Handling, Outgoing
 from gateway.bridge.heard import Heard
-from gateway.bridge.topics import SHORT, Marker, read
+from gateway.bridge.topics import MARKED, SHORT, Marker, read
 from gateway.listener.port import Unavailable
 
 _REST: Final = ""
@@ -120,8 +120,7 @@ class Intake:
         if connection is None:
             self._early.append(message)
             return
-        about = read(message.topic)
-        if isinstance(about, Marker):
+        if message.topic.startswith(MARKED) and isinstance(about := read(message.topic), Marker):
             self._mark(about, message, connection)
             return
         self.counts.received += 1

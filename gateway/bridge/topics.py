@@ -60,6 +60,9 @@ class Nonsense:
     """A topic that the bridge subscribes to and that names no device or no key."""
 
 
+# What the topic of every marker begins with.
+MARKED: Final = (f"d/{NOBODY}/", f"signals/{NOBODY}/", "gateway/")
+
 Incoming = FromDevice | Short | Marker | Elsewhere | Nonsense
 
 
