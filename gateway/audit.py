@@ -216,6 +216,7 @@ class Audit:
         self._writing = self._crowded = False
         # What is being noted in the operations of a moment; what goes along with one; what may or may not have arrived.
         self._staged: list[Entry] | None = None
+        self._aside: list[Entry] = []
         self._riding: _Riding | None = None
         self._doubtful: _Riding | None = None
         self._waiters: list[asyncio.Future[None]] = []
@@ -311,7 +312,12 @@ class Audit:
         flood = self._floods.pop(same)
         if flood.more:
             seconds = round(self._source.monotonic() - flood.since, 3)
-            self._add(msgspec.structs.replace(flood.entry, count=flood.more, seconds=seconds))
+            entry = msgspec.structs.replace(flood.entry, count=flood.more, seconds=seconds)
+            if self._staged is None:
+                self._add(entry)
+            else:
+                # It holds whatever becomes of the operations.
+                self._aside.append(entry)
 
     def _close_floods(self, *, older_than: float) -> None:
         before = self._source.monotonic() - older_than
@@ -337,7 +343,7 @@ class Audit:
         """Write a batch; all who wait for it go on together, and hear of its fault, each with one of its own."""
         self._writing, fault = True, None
         try:
-            if self._crowded:
+            if self._crowded and len(self._waiting) <= BATCH:
                 # Those whose records were in the same commit of the store are about to note their events.
                 await asyncio.sleep(0)
             await self._flush()
@@ -381,7 +387,11 @@ class Audit:
         # one are the same creates.
         if self._batch is None:
             await self._ask_what_arrived()
-            self._batch = self._numbered(await self._store.now(until=FAR), self._next())
+            now = await self._store.now(until=FAR)
+            if self._riding is not None or self._doubtful is not None:
+                # What goes along with operations comes first, and nobody knows yet whether it ever was.
+                return
+            self._batch = self._numbered(now, self._next())
         began = self._source.monotonic()
         stored = await self._store.create_all(self._batch.items)
         if self._took is not None:
@@ -432,8 +442,7 @@ class Audit:
             return ()
         before = (self._seq, self._prev, self._day)
         riding = self._riding = _Riding(staged=staged, older=[], before=before, at=at, batch=None)
-        numbering = self._writing and self._batch is None
-        if numbering or self._doubtful is not None or len(self._waiting) > BATCH:
+        if self._doubtful is not None or len(self._waiting) > BATCH:
             self._waiting.extend(staged)
             return ()
         riding.older = self._next()
@@ -447,6 +456,9 @@ class Audit:
             self._waiting.extend([None] * len(self._staged))
             self._staged = None
         riding, self._riding = self._riding, None
+        aside, self._aside = self._aside, []
+        for entry in aside:
+            self._add(entry)
         if riding is None:
             return
         if riding.batch is None:
@@ -476,6 +488,8 @@ class Audit:
         riding = self._doubtful
         if riding is None or riding.batch is None:
             return
+        # It may have been given up before it ended; the clock is read behind all that was asked of the store before.
+        await self._store.now()
         found = await self._store.get(riding.batch.items[0][0])
         self._doubtful = None
         if found is None:

@@ -119,9 +119,11 @@ def deliver(answers: Answers) -> None:
 
 def offer(turn: Turn, stamp_us: int) -> None:
     """Tell the taker of a turn that it has come."""
-    # A loop may be closed: then the turn is missed.
-    with suppress(RuntimeError):
+    try:
         turn.loop.call_soon_threadsafe(_offer, turn, stamp_us)
+    except RuntimeError:
+        # The loop is closed: nobody will come.
+        turn.give_back(())
 
 
 def _offer(turn: Turn, stamp_us: int) -> None:

@@ -187,6 +187,9 @@ class SqliteStore:
             return outcomes
         finally:
             del self._waiting[turn]
+            # Whoever goes without having taken the turn leaves nobody waiting for it.
+            turn.answer.cancel()
+            turn.give_back(())
             if self._rider is not None:
                 self._rider.arrive(fault_of_it)
 
@@ -206,6 +209,10 @@ class SqliteStore:
         except sqlite3.Error as error:
             self._disconnect()
             raise fault(error, self._file.path) from error
+        except BaseException:
+            # It would read what is committed now for ever.
+            self._disconnect()
+            raise
         else:
             return outcomes
         finally:
