@@ -20,7 +20,7 @@ def build(commit: str, directory: Path) -> Path:
     """Unpack a commit; raises `SystemExit` where this checkout does not have it."""
     made = subprocess.run(["git", "archive", "--format=tar", commit], cwd=ROOT, capture_output=True, check=False)
     if made.returncode:
-        raise SystemExit(f"there is no build of {commit}: {made.stderr.decode().strip()}")
+        raise SystemExit(f"there is no build of {commit} (--old and --new name them): {made.stderr.decode().strip()}")
     with tarfile.open(fileobj=BytesIO(made.stdout)) as archive:
         archive.extractall(directory, filter="data")
     told = subprocess.run(
