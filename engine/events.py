@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 Action = Literal[
     "signal.taken",
@@ -46,6 +46,19 @@ class Observer(Protocol):
 
     def note(self, event: EngineEvent) -> None:
         """Take one event; never blocks and never raises."""
+        ...
+
+
+@runtime_checkable
+class TwiceTold(Observer, Protocol):
+    """Hears of what happens in a moment of the store (`AtOnce`) in two parts instead of by `note`."""
+
+    def note_within(self, event: EngineEvent) -> None:
+        """Take an event that is not durable yet, for what is stored along with it."""
+        ...
+
+    def note_after(self, event: EngineEvent) -> None:
+        """Take it again once it is durable, for everybody else."""
         ...
 
 

@@ -19,7 +19,7 @@ from engine.children import checked_inputs
 from engine.clock import Source
 from engine.drivers import Drivers, log_fault
 from engine.errors import Conflict, NotFound, StoreUnavailable, UnreadableRecord, WaysideError
-from engine.events import EngineEvent, Observer, Publisher
+from engine.events import EngineEvent, Observer, Publisher, TwiceTold
 from engine.format import check_format
 from engine.inquiries import WaitAddress
 from engine.instances import Lock, Pulse
@@ -57,11 +57,9 @@ class _Deciding(Struct, frozen=True):
     operation: Callable[[Actor], Coroutine[Any, Any, Answer]]
     told: Callable[[Answer], None] | None
 
-    async def by(self, actor: Actor) -> Answer:
-        answer = await self.operation(actor)
+    def tell(self, answer: Answer) -> None:
         if self.told is not None:
             self.told(answer)
-        return answer
 
 
 @dataclass(slots=True)
@@ -106,6 +104,7 @@ class Engine:
         self._pulse: Pulse | None = None
         self._hint = asyncio.Event()
         self._turns = Turns()
+        self._twice_told = observer if isinstance(observer, TwiceTold) else None
         self._at_once = store if isinstance(store, AtOnce) else None
         self._tasks: list[asyncio.Task[None]] = []
         self._dead: dict[str, bool] = {}
@@ -285,9 +284,11 @@ class Engine:
     async def _decide(self, deciding: _Deciding) -> Answer:
         actor = self.actor()
         try:
-            return await deciding.by(actor)
+            answer = await deciding.operation(actor)
         finally:
             self._continue(actor.owed)
+        deciding.tell(answer)
+        return answer
 
     async def _decide_at_once(self, store: AtOnce, deciding: _Deciding) -> Answer:
         """Decide within a moment of the store; what happened in it is told of, and goes on, once it is durable."""
@@ -296,15 +297,23 @@ class Engine:
 
         async def decide(view: Store) -> Answer | Exception:
             actor.store = view
+            answer: Answer | Exception
             try:
-                return await deciding.by(actor)
+                answer = await deciding.operation(actor)
             except WaysideError as fault:
-                return fault
+                answer = fault
+            if self._twice_told is not None:
+                for event in events.heard:
+                    self._twice_told.note_within(event)
+            if not isinstance(answer, Exception):
+                deciding.tell(answer)
+            return answer
 
         try:
             answer = await store.at_once(decide)
+            note = self._observer.note if self._twice_told is None else self._twice_told.note_after
             for event in events.heard:
-                self._observer.note(event)
+                note(event)
         finally:
             self._continue(actor.owed)
         if isinstance(answer, Exception):

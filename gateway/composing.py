@@ -41,9 +41,19 @@ class _Relay:
     """The engine's observer: it exists before the audit log, which is named after the engine's instance."""
 
     def __init__(self) -> None:
+        self.audit: Observer | None = None
         self.observers: tuple[Observer, ...] = ()
 
     def note(self, event: EngineEvent) -> None:
+        self.note_within(event)
+        self.note_after(event)
+
+    def note_within(self, event: EngineEvent) -> None:
+        """Have it written down by the same commit."""
+        if self.audit is not None:
+            self.audit.note(event)
+
+    def note_after(self, event: EngineEvent) -> None:
         for observer in self.observers:
             observer.note(event)
 
@@ -86,11 +96,12 @@ async def compose(settings: Settings, *, sweeps: bool = True, serves: bool = Fal
             store.carry(audit)
         live, sinks = Live(store, engine.instance), _sinks(settings, prints=serves)
         heard_by = (live.stored,) if sinks is None else (live.stored, sinks.stored)
-        relay.observers = (audit, live, metrics) if traces is None else (audit, live, metrics, traces)
+        relay.audit = audit
+        relay.observers = (live, metrics) if traces is None else (live, metrics, traces)
         registry = Registry(store, source, noted=audit.revised, verify=maker(settings.bridge.verifiers))
         async with engine:
             await registry.load()
-            await data.ensure_admin(registry, settings.data, shared=settings.store is not None)
+            await data.ensure_admin(registry, settings.data, shared=settings.shares_store)
             services = _services(settings, source, engine, registry, audit, outbox, live)
             await services.last_seen.load()
             services.metrics, services.traces = metrics, traces
