@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
@@ -44,7 +45,9 @@ async def ensure_admin(registry: Registry, data: Path, *, shared: bool = False) 
     """See to it that `admin.token` holds a token of an operator with the right `admin`, readable by its owner alone.
 
     Where data directories share a store, each has an operator of its own, whose name the lock's file keeps: a lost
-    token is replaced, and it must not be another host's.
+    token is replaced, and it must not be another host's. Whoever can write to the store is an administrator by that:
+    one that was revoked has an operator again at its next start. One whose directory is gone stays until it is revoked,
+    since nobody can tell that from a host that is away; the doctor names those not seen for long.
     """
     async with _alone(data / LOCKS / "admin") as kept:
         await registry.refresh()
@@ -53,6 +56,11 @@ async def ensure_admin(registry: Registry, data: Path, *, shared: bool = False) 
         if entry is not None and entry.kind == "user" and entry.active:
             return
         _write(file, await _new_token(registry, _own_name(kept) if shared else ADMIN))
+
+
+def is_directory_s_own(name: str) -> bool:
+    """Tell whether an operator has a name that data directories give to theirs."""
+    return re.fullmatch(rf"{ADMIN}(-[0-9a-z]{{8}})?", name) is not None
 
 
 def _own_name(kept: int) -> str:

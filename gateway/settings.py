@@ -262,6 +262,11 @@ class Settings(_Table, frozen=True, kw_only=True):
     def store_url(self) -> str:
         return self.store or str(self.data / "wayside.db")
 
+    @property
+    def shares_store(self) -> bool:
+        """Tell whether other data directories may have the same store."""
+        return self.store not in {None, "memory:"}
+
 
 SettingPath = tuple[str, ...]
 _SPECIAL: Final[Mapping[SettingPath, Callable[[object], object]]] = {

@@ -11,9 +11,11 @@ from engine.limits import STALE_AFTER_SECONDS
 from gateway.cli.client import Client, Refused
 from gateway.cli.doubts import doubts, keys_of
 from gateway.cli.findings import Finding
+from gateway.data import is_directory_s_own
 
 CLOCK_SECONDS: Final = 5.0
 OVERDUE: Final = timedelta(seconds=60)
+FORGOTTEN: Final = timedelta(days=30)
 MAX_PROBLEMS: Final = 10
 
 
@@ -27,7 +29,7 @@ async def checks(client: Client, *, bridge: bool) -> list[Finding]:
     found += _workflows(workflows)
     devices = (await client.listed("/devices", "devices"))["devices"]
     found += _devices(devices, workflows)
-    found += await _operators(client)
+    found += await _operators(client, now)
     found += _waits((await client.listed("/waits", "waits"))["waits"], now)
     if bridge:
         found += await _short_form(client)
@@ -99,7 +101,7 @@ def _devices(devices: Sequence[Mapping[str, Any]], workflows: Mapping[str, Any])
         yield Finding("devices", "ok", f"{len(devices)}, each with a token and with grants that name what there is")
 
 
-async def _operators(client: Client) -> list[Finding]:
+async def _operators(client: Client, now: datetime) -> list[Finding]:
     try:
         operators = (await client.listed("/operators", "operators"))["operators"]
     except Refused:
@@ -113,6 +115,17 @@ async def _operators(client: Client) -> list[Finding]:
         )
         for it in operators
         if it["tokens"] > 1
+    ]
+    found += [
+        Finding(
+            "operators",
+            "warning",
+            f"{it['operator']}, the administrator of a data directory, was not seen for {FORGOTTEN.days} days",
+            f"if that directory is gone, `wayside operator revoke {it['operator']}`; if not, it makes itself another",
+        )
+        for it in operators
+        if is_directory_s_own(it["operator"])
+        and now - datetime.fromisoformat(max(it["changed"], it["last_seen"] or "")) > FORGOTTEN
     ]
     return found or [
         Finding("operators", "ok", ", ".join(f"{it['operator']} ({'+'.join(it['rights'])})" for it in operators))

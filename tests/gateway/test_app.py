@@ -6,11 +6,12 @@ import asyncio
 import stat
 from pathlib import Path
 
-from devices import credentials
+from devices import credentials, operations
 from engine.clock import SystemSource
 from engine.store.memory import MemoryStore, RunningClock
 from gateway.app import compose
 from gateway.config import load
+from gateway.data import is_directory_s_own
 from gateway.outbox import Outbox
 from gateway.settings import Settings
 
@@ -77,6 +78,29 @@ async def test_directories_that_share_a_store_have_a_token_each_that_stays(tmp_p
             names = [operator.name for operator in services.registry.operators()]
         assert held == [name > lost for name in "abc"]
         assert len(set(names)) == 3
+
+
+async def test_a_directory_that_shares_no_store_has_the_admin(tmp_path: Path) -> None:
+    for name, store in {"memory": "memory:", "own": None}.items():
+        given = {"data": str(tmp_path / name)} | ({} if store is None else {"store": store})
+        async with compose(load(given, environment={}).settings) as services:
+            assert [operator.name for operator in services.registry.operators()] == ["admin"]
+
+
+async def test_an_administrator_that_was_revoked_is_another_at_the_next_start_and_the_old_token_stays_dead(
+    tmp_path: Path,
+) -> None:
+    store = f"sqlite://{tmp_path}/shared.db"
+    given = load({"data": str(tmp_path / "a"), "store": store}, environment={}).settings
+    async with compose(given) as services:
+        revoked = token(given.data)
+        (own,) = services.registry.operators()
+        assert is_directory_s_own(own.name)
+        await operations.revoke_operator(services.registry, own.name, by="user:somebody")
+        assert services.registry.owner(credentials.digest(revoked)) is None
+    async with compose(given) as services:
+        assert services.registry.owner(credentials.digest(revoked)) is None
+        assert services.registry.owner(credentials.digest(token(given.data))) is not None
 
 
 class Ear:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from devices import operations
 from engine.names import Key
 from gateway import certificates
 from gateway.cli import doctor_gateway, doctor_host, invocation
@@ -165,6 +166,18 @@ async def test_devices_that_can_do_nothing_are_named(door: Door) -> None:
         "lost: signal:front-door/verdikt: no step of front-door waits under the key verdikt, so far",
         "lost: run:x: there is no workflow x, so far",
     ]
+
+
+async def test_a_data_directorys_administrator_that_was_not_seen_for_long_is_named(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("admin-0a1b2c3d", "admin-of-the-shop"):
+        await operations.add_operator(door.services.registry, name, rights=["admin"], by="user:system")
+    assert await look(door) == []
+    monkeypatch.setattr(doctor_gateway, "FORGOTTEN", timedelta(seconds=-1))
+    told = [repair for result, text, repair in await look(door) if result == "warning"]
+    assert any("`wayside operator revoke admin-0a1b2c3d`" in repair for repair in told)
+    assert not any("shop" in repair for repair in told)
 
 
 async def test_a_rotation_that_was_not_finished_and_a_key_of_two_devices_are_named(door: Door) -> None:
