@@ -122,17 +122,19 @@ class Connection:
 
     def _parse(self) -> None:
         """Have paho read what is there, until nothing is, or the bridge has enough."""
-        while (self._buffer or self._ended) and not self._paused and self._paho.socket() is not None:
-            before = len(self._buffer)
+        at = 0
+        while (at < len(self._buffer) or self._ended) and not self._paused and self._paho.socket() is not None:
             # Between packets; paho may be in the middle of one, of which the rest is its own.
-            if self._paho._in_packet["command"] == 0 and (found := published(self._buffer, self.version)):  # noqa: SLF001
-                heard, size = found
-                del self._buffer[:size]
+            if self._paho._in_packet["command"] == 0 and (found := published(self._buffer, self.version, at)):  # noqa: SLF001
+                heard, at = found
                 self._heard(heard)
                 continue
+            del self._buffer[:at]
+            at, before = 0, len(self._buffer)
             self._paho.loop_read()
             if len(self._buffer) == before:
                 break
+        del self._buffer[:at]
 
     def _from_buffer(self, size: int) -> bytes:
         """Stand in for a read of the socket."""

@@ -27,18 +27,18 @@ class Heard(Struct, frozen=True):
         return f"Heard(topic={self.topic!r}, bytes={len(self.payload)}, mid={self.mid})"
 
 
-def published(buffer: bytearray, version: int) -> tuple[Heard, int] | None:
-    """Read the PUBLISH at the front of the stream, and its size, if it is whole, at QoS 0 or 1 and without properties.
+def published(buffer: bytearray, version: int, start: int = 0) -> tuple[Heard, int] | None:
+    """Read the PUBLISH at `start` of the stream, and where it ends, if it is whole, at QoS 0 or 1, without properties.
 
     That is nearly all that comes, and paho takes several times as long over it. Whatever else is there is paho's.
     """
-    if len(buffer) < _LEAST_PUBLISH or buffer[0] & 0xF4 != _PUBLISH:
+    if len(buffer) - start < _LEAST_PUBLISH or buffer[start] & 0xF4 != _PUBLISH:
         return None
-    head = buffer[0]
-    size, at = buffer[1], 2
+    head = buffer[start]
+    size, at = buffer[start + 1], start + 2
     if size & 0x80:
-        size, at = (size & 0x7F) | buffer[2] << 7, 3
-        if buffer[2] & 0x80:
+        size, at = (size & 0x7F) | buffer[at] << 7, at + 1
+        if buffer[at - 1] & 0x80:
             # From 16 KiB on.
             return None
     end = at + size

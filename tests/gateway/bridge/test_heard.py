@@ -27,10 +27,13 @@ def messages(draw: st.DrawFn) -> Heard:
     return Heard(draw(TOPICS), draw(PAYLOADS), mid, draw(st.booleans()), bool(mid) and draw(st.booleans()))
 
 
-@given(messages(), st.sampled_from([3, 5]), PAYLOADS)
-def test_a_publish_is_read_as_it_was_written_whatever_follows_it(heard: Heard, version: int, rest: bytes) -> None:
+@given(messages(), st.sampled_from([3, 5]), PAYLOADS, PAYLOADS)
+def test_a_publish_is_read_as_it_was_written_whatever_is_around_it(
+    heard: Heard, version: int, before: bytes, rest: bytes
+) -> None:
     data = written(heard, version)
-    assert published(bytearray(data + rest), version) == (heard, len(data))
+    found = published(bytearray(before + data + rest), version, len(before))
+    assert found == (heard, len(before) + len(data))
 
 
 @given(messages(), st.sampled_from([3, 5]))
