@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Iterable, Sequence
+from contextvars import Context, copy_context
 from datetime import datetime
 from itertools import islice, takewhile
 from pathlib import Path
@@ -35,6 +36,8 @@ from engine.store.sqlite.writer import Writer
 _READ_RETRY_SECONDS = 0.002
 _WATCHDOG_SECONDS = 1.0
 T = TypeVar("T")
+# An operation, and what whoever asks for it has set for those whom it calls.
+_Asked = tuple[Operation[Any], Context]
 # What an operation returned, or what it raised.
 _Outcome = tuple[Any, Exception | None]
 # Inside the class, `list` is a method.
@@ -62,7 +65,7 @@ class SqliteStore:
         self._waiting: dict[Write, None] = {}
         self._watchdog: asyncio.AbstractEventLoop | None = None
         self._rider: Rider | None = None
-        self._moments: Batcher[Operation[Any], _Outcome] = Batcher(
+        self._moments: Batcher[_Asked, _Outcome] = Batcher(
             "moment", self._moment, Bounds(records=SQLITE_TURN_OPERATIONS, volume=SQLITE_BATCH_BYTES)
         )
         self._writer = Writer(self._file, host or SystemHostClock(), lock_seconds=lock_seconds)
@@ -159,7 +162,12 @@ class SqliteStore:
 
     async def at_once(self, operation: Operation[T]) -> T:
         """Run an operation on a view of the store, in one transaction with others that come at the same time."""
-        result, raised = await self._moments.ask(operation)
+        context = copy_context()
+        result, raised = await self._moments.ask((operation, context))
+        # What was set in the operation, for one which signal a trace is about, holds for whoever asked for it.
+        for variable, value in context.items():
+            if variable.get(None) is not value:
+                variable.set(value)
         if raised is not None:
             raise raised
         return result  # type: ignore[no-any-return]
@@ -167,7 +175,7 @@ class SqliteStore:
     def carry(self, rider: Rider) -> None:
         self._rider = rider
 
-    async def _moment(self, operations: Sequence[Operation[Any]], _deadline: float) -> Sequence[_Outcome]:
+    async def _moment(self, operations: Sequence[_Asked], _deadline: float) -> Sequence[_Outcome]:
         """Do operations, and commit what they created in the writer's next transaction."""
         loop = asyncio.get_running_loop()
         turn = Turn(loop, loop.create_future(), offered=loop.create_future())
@@ -193,7 +201,7 @@ class SqliteStore:
             if self._rider is not None:
                 self._rider.arrive(fault_of_it)
 
-    def _take(self, turn: Turn, stamp_us: int, operations: Sequence[Operation[Any]]) -> Sequence[_Outcome]:
+    def _take(self, turn: Turn, stamp_us: int, operations: Sequence[_Asked]) -> Sequence[_Outcome]:
         """Do operations while the writer waits for what they create; it gets nothing where reading fails."""
         items: Items = ()
         try:
@@ -202,7 +210,7 @@ class SqliteStore:
             moment = Moment(connection, stamp_us)
             if self._rider is not None:
                 self._rider.embark()
-            outcomes = [_outcome(moment, operation) for operation in operations]
+            outcomes = [_outcome(moment, *asked) for asked in operations]
             more = () if self._rider is None else self._rider.ride(to_datetime(stamp_us))
             connection.execute("COMMIT")
             items = [*moment.items, *more]
@@ -307,10 +315,10 @@ class SqliteStore:
             reader.close()
 
 
-def _outcome(moment: Moment, operation: Operation[Any]) -> _Outcome:
+def _outcome(moment: Moment, operation: Operation[Any], context: Context) -> _Outcome:
     """Do an operation; what it raises is its own caller's, what the file raises is everybody's."""
     try:
-        return moment.do(operation), None
+        return context.run(moment.do, operation), None
     except sqlite3.Error:
         raise
     except Exception as raised:  # noqa: BLE001 - it is raised again where the operation was asked for

@@ -11,6 +11,7 @@ import sys
 import threading
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,24 @@ async def test_what_an_operation_raises_is_its_own_and_what_it_created_by_then_i
     )
     assert [type(end) for end in ends] == [ValueError, AssertionError, NotImplementedError, list]
     assert [record.key for record in await store.list("")] == ["a", "b", "c"]
+
+
+async def test_what_an_operation_sets_in_its_context_is_its_askers_and_nobody_elses(open_sqlite: Open) -> None:
+    store = open_sqlite()
+    about: ContextVar[str] = ContextVar("about", default="")
+
+    async def ask(name: str) -> tuple[str, str]:
+        about.set(f"asked by {name}")
+
+        async def operation(view: Store) -> str:
+            before = about.get()
+            about.set(name)
+            return before
+
+        return await store.at_once(operation), about.get()
+
+    assert await asyncio.gather(*map(ask, "ab")) == [("asked by a", "a"), ("asked by b", "b")]
+    assert about.get() == ""
 
 
 # Commits that fail.
