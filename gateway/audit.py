@@ -453,6 +453,7 @@ class Audit:
     def arrive(self, fault: Exception | None) -> None:
         """Take note of what became of it: what was noted in operations that did not come to be, never was."""
         if self._staged is not None:
+            self._end_floods_of(self._staged)
             self._waiting.extend([None] * len(self._staged))
             self._staged = None
         riding, self._riding = self._riding, None
@@ -475,11 +476,20 @@ class Audit:
 
     def _forget(self, entries: Sequence[Entry]) -> None:
         """Have events that are still waiting never have been."""
+        self._end_floods_of(entries)
         gone = {id(entry) for entry in entries}
         self._waiting = deque(None if id(entry) in gone else entry for entry in self._waiting)
 
+    def _end_floods_of(self, entries: Sequence[Entry]) -> None:
+        """Have a refusal that never was, and comes again, be the first of its kind."""
+        for entry in entries:
+            same = _sameness(entry)
+            if (flood := self._floods.get(same)) is not None and flood.entry is entry:
+                del self._floods[same]
+
     def _take_back(self, riding: _Riding) -> None:
         self._seq, self._prev, self._day = riding.before
+        self._end_floods_of(riding.staged)
         self._waiting.extendleft([None] * len(riding.staged))
         self._waiting.extendleft(reversed(riding.older))
 

@@ -10,16 +10,19 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Literal, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.clock import SystemSource
 from engine.errors import StoreUnavailable
 from engine.records import Stored
 from engine.store.base import Record, Store
 from engine.store.memory import ManualClock, MemoryStore
+from engine.store.sqlite import SqliteStore
 from gateway import audit as module
 from gateway.audit import BATCH, FLOOD_SECONDS, Audit, Entry, read_event
 from gateway.chain import verify
@@ -346,6 +349,63 @@ async def test_the_count_of_a_flood_that_ended_in_a_moment_holds_though_the_mome
         ("signal.refused", 1),
     ]
     assert [event.value.seconds for event in found if isinstance(event, Stored)] == [0.0, FLOOD_SECONDS]
+
+
+@pytest.mark.parametrize("fate", ["refused", "lost"])
+async def test_a_refusal_in_a_moment_that_never_was_does_not_stand_for_the_next(fate: Fate) -> None:
+    serial = Serial()
+    refusal = Entry(action="signal.refused", result="not_found", principal="device:d")
+    serial.ask_for_a_moment()
+    serial.audit.embark()
+    assert serial.audit.refuse(refusal)
+    serial.queue[0].items = serial.audit.ride(NOW)
+    serial.commit(fate)
+    serial.audit.add(Entry(action="signal.held"))
+    writing = asyncio.ensure_future(serial.audit.written())
+    await turn()
+    while serial.queue:
+        serial.commit()
+        await turn()
+    await writing
+    assert serial.audit.refuse(refusal)
+
+
+async def test_over_sqlite_the_chain_goes_on_across_moments_that_found_no_room(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "records.db")
+    audit = Audit(store, "one", SystemSource())
+    store.carry(audit)
+    writing = store._writer._connection
+    assert writing is not None
+
+    async def signal(reason: str, size: int) -> bool:
+        async def operation(view: Store) -> None:
+            await view.create(f"pending/{reason}", b"v" * size)
+            audit.add(Entry(action="signal.held", reason=reason))
+
+        try:
+            await store.at_once(operation)
+        except StoreUnavailable:
+            return False
+        await audit.written(audit.noted)
+        assert await store.get(f"pending/{reason}") is not None
+        return True
+
+    try:
+        for number in range(4):
+            audit.add(Entry(action="run.created", reason=f"run-{number}"))
+            writing.execute("PRAGMA max_page_count = 30")
+            assert await asyncio.gather(*(signal(f"lost-{number}-{n}", 60_000) for n in range(3))) == [False] * 3
+            writing.execute("PRAGMA max_page_count = 10000")
+            assert await asyncio.gather(*(signal(f"kept-{number}-{n}", 10) for n in range(3))) == [True] * 3
+        await audit.end()
+        log = [read_event(record) for record in await store.list("audit/")]
+        reasons = [event.value.reason for event in log if isinstance(event, Stored)]
+        each = [[f"run-{number}", *(f"kept-{number}-{n}" for n in range(3))] for number in range(4)]
+        assert reasons == [*(reason for those in each for reason in those), ""]
+        found = await verify(store)
+        assert (found.flaws, found.events, found.chains) == ((), 17, 1)
+    finally:
+        await store.close()
 
 
 fates = st.sampled_from(["stored", "stored", "refused", "landed", "lost"])

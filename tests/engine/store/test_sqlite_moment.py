@@ -318,7 +318,7 @@ async def test_a_commit_that_fails_is_certain_only_where_it_cannot_have_landed(
     store = open_sqlite()
     rider = Recorder()
     store.carry(rider)
-    assert await store.now()
+    await store.now()
     Commit(store, code, landed=landed)
     with pytest.raises(StoreUnavailable) as caught:
         await store.at_once(creating("a", "b"))
