@@ -159,11 +159,13 @@ STORES: dict[str, Callable[[Path], AbstractAsyncContextManager[Place]]] = {
 }  # fmt: skip
 
 
-async def hunt(kind: str, directory: Path, *, times: int, devices: int, seed: int) -> tuple[Report, Seen]:
-    """Do the whole run over one kind of store."""
+async def hunt(
+    kind: str, directory: Path, *, times: int, devices: int, seed: int, **settings: str
+) -> tuple[Report, Seen]:
+    """Do the whole run over one kind of store; `settings` are the gateway's environment."""
     dice, report, seen = random.Random(seed), Report(), Seen()
     async with STORES[kind](directory) as place:
-        gateway = Gateway(directory / "data", environment={"WAYSIDE_STORE": place.url})
+        gateway = Gateway(directory / "data", environment={"WAYSIDE_STORE": place.url, **settings})
         everyone, probe = await _devices(gateway, devices, dice, seen.tally)
         stop = asyncio.Event()
         tasks = [asyncio.create_task(each.live(stop), name=each.name) for each in everyone]

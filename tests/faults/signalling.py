@@ -62,22 +62,19 @@ class Signalling:
                 await asyncio.sleep(0.01)
 
     async def live(self, device: Device) -> None:
-        """Go round until `done`: a run and the signal that it takes, in either order."""
+        """Go round until `done`: a run and the signal that it takes, both at once."""
         number = 0
         while not self.done.is_set():
             number += 1
-            if number % 3 == 0:
-                await self._signal(device, number)
-                await self._start(device, number)
-            else:
-                await self._start(device, number)
-                await self._signal(device, number)
+            await asyncio.gather(self._start(device, number), self._signal(device, number))
             if number % 4 == 0:
                 await self._refused(device, number)
+            for engine in self.engines:
+                await engine.settled(_run(device, number))
 
     async def _start(self, device: Device, number: int) -> None:
         engine = self.engines[number % len(self.engines)]
-        run = f"{device.name}-{number}"
+        run = _run(device, number)
         await _until_up(lambda: engine.start_run(device.name, {}, by=device.name, run=run), lambda: None)
 
     async def _signal(self, device: Device, number: int) -> None:
@@ -136,6 +133,10 @@ class Signalling:
             ),
             *self.tally.lines(report.applied),
         ]
+
+
+def _run(device: Device, number: int) -> str:
+    return f"{device.name}-{number}"
 
 
 async def _until_up(ask: Callable[[], Awaitable[T]], faulty: Callable[[], None]) -> T:

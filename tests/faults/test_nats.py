@@ -1,16 +1,17 @@
-"""A NATS node killed, hanging, without a quorum, losing answers: what was acknowledged is there, and it goes on."""
+"""A NATS node killed under signals, hanging, without a quorum, losing answers: nothing is lost, and it goes on."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from time import monotonic
 
 import pytest
 
 from engine.errors import StoreUnavailable
 from engine.store.open import open_store
-from tests.support.load import Told
+from tests.faults.signalling import signalling
 from tests.support.nats import Cluster, cluster
 from tests.support.proxy import Mode, proxy
 
@@ -23,83 +24,25 @@ def three() -> Iterator[Cluster]:
         yield three
 
 
-async def longest_gap(told: Told) -> float:
-    """Watch until the load ends; answer how long nothing was acknowledged at most."""
-    longest, since, count = 0.0, monotonic(), 0
-    while not told.done.is_set():
-        if len(told.acknowledged) != count:
-            count, since = len(told.acknowledged), monotonic()
-        longest = max(longest, monotonic() - since)
-        await asyncio.sleep(0.02)
-    return longest
-
-
-async def test_a_leader_that_is_killed_under_load_loses_nothing_that_was_acknowledged(
-    three: Cluster, capsys: pytest.CaptureFixture[str]
+async def test_a_leader_that_is_killed_under_signals_loses_none_that_was_acknowledged(
+    three: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stores = [open_store(three.url(BUCKET)) for _ in range(2)]
-    told = Told()
-    load = asyncio.create_task(told.create(stores, 24))
-    gap = asyncio.create_task(longest_gap(told))
-    for _ in range(2):
-        await told.acknowledges(400)
+    """Two engines are sent each signal at once, so that each of its records has two creators, and one wins."""
+    url = three.url(BUCKET)
+    async with signalling(tmp_path, [open_store(url), open_store(url)], 6) as load:
+        await load.acknowledges(15)
         leader = await three.leader(BUCKET)
+        load.tally.fault = "leader killed"
         leader.kill()
-        await told.acknowledges(400)
+        await load.acknowledges(15)
         leader.start()
-        await told.acknowledges(400)
-    told.done.set()
-    await load
-    counts = await told.check(stores[0])
-    assert await told.check(stores[1]) == counts
-    for each in stores:
-        await each.close()
+        await load.acknowledges(10)
+    report, lines = await load.judged(url)
     with capsys.disabled():
-        print(f"\n  NATS, the leader of 3 nodes killed twice under load: {counts}; longest pause {await gap:.1f} s")
-
-
-async def test_of_two_creators_one_wins_each_record_while_leaders_are_killed(
-    three: Cluster, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stores = [open_store(three.url(BUCKET)) for _ in range(2)]
-    answers: dict[str, set[bytes]] = {}
-    done = asyncio.Event()
-    faults = 0
-
-    async def create(creator: int) -> None:
-        nonlocal faults
-        number = 0
-        while not done.is_set():
-            number += 1
-            key = f"races/{creator // 2:03d}/{number:012d}"
-            try:
-                record = await stores[creator % 2].create(key, f"creator {creator}".encode())
-            except StoreUnavailable:
-                faults += 1
-            else:
-                answers.setdefault(key, set()).add(record.value)
-
-    tasks = [asyncio.create_task(create(creator)) for creator in range(20)]
-    await stores[0].create("first", b"")
-    for _ in range(2):
-        while len(answers) < 100:
-            await asyncio.sleep(0.05)
-        leader = await three.leader(BUCKET)
-        leader.kill()
-        seen = len(answers)
-        while len(answers) < seen + 100:
-            await asyncio.sleep(0.05)
-        leader.start()
-    done.set()
-    await asyncio.gather(*tasks)
-    stored = {record.key: record.value for record in await stores[0].list("races/")}
-    assert all(values == {stored[key]} for key, values in answers.items())
-    for each in stores:
-        await each.close()
-    with capsys.disabled():
-        print(
-            f"\n  NATS, two creators a record, 2 leaders killed: {len(answers)} races, one winner each; {faults} faults"
-        )
+        print("\n".join(["\n  NATS, three nodes", *lines]))
+    assert report.good
+    assert report.outcomes >= 40
+    assert load.tally.repeated["leader killed"] >= 25
 
 
 async def test_without_a_quorum_writes_are_uncertain_and_afterwards_settled_by_reading_back(

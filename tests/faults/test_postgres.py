@@ -1,4 +1,7 @@
-"""PostgreSQL stopped, killed, hanging, full, losing answers: what was acknowledged is there, and it goes on."""
+"""PostgreSQL away, hanging, full, losing answers: what a store says of it, and it goes on.
+
+Stopped and killed under signals: `test_away`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,6 @@ import pytest
 from engine.errors import StoreUnavailable
 from engine.store.open import open_store
 from engine.store.postgres import PostgresStore
-from tests.support.load import Told
 from tests.support.postgres import Server, administer, database, server, shared_server
 from tests.support.proxy import Mode, Proxy, proxy
 
@@ -38,28 +40,6 @@ async def store(proxied: tuple[Proxy, str]) -> AsyncIterator[PostgresStore]:
     yield store
     proxied[0].set(Mode.PASS)
     await store.close()
-
-
-@pytest.mark.parametrize("mode", ["fast", "immediate"])
-async def test_a_server_that_is_restarted_under_load_loses_nothing_that_was_acknowledged(
-    own_server: Server, mode: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stores = [open_store(own_server.url()) for _ in range(2)]
-    told = Told()
-    load = asyncio.create_task(told.create(stores, 24))
-    for _ in range(3):
-        await told.acknowledges(500)
-        await asyncio.to_thread(own_server.stop, mode)
-        await asyncio.sleep(0.2)
-        await asyncio.to_thread(own_server.start)
-    await told.acknowledges(500)
-    told.done.set()
-    await load
-    counts = await told.check(stores[0])
-    for each in stores:
-        await each.close()
-    with capsys.disabled():
-        print(f"\n  PostgreSQL, 3 {mode} stops under load: {counts}")
 
 
 async def test_a_server_that_stays_away_is_said_to_be_and_comes_back_by_itself(

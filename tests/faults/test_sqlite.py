@@ -37,7 +37,7 @@ async def test_a_disk_that_is_full_under_signals_loses_none_that_was_acknowledge
         with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
             while True:
                 file.write(b"\0" * 65_536)
-        await load.feels(20)
+        await load.feels(12)
         ballast.unlink()
         await load.acknowledges(40)
     report, lines = await load.judged(url)
@@ -45,4 +45,4 @@ async def test_a_disk_that_is_full_under_signals_loses_none_that_was_acknowledge
         print("\n".join(["\n  SQLite, its disk full", *lines]))
     assert report.good
     assert report.outcomes >= 80
-    assert load.tally.repeated["disk full"] >= 20
+    assert load.tally.repeated["disk full"] >= 12
