@@ -6,7 +6,7 @@ Whoever appends an event first decides; a driver that finds an event which it di
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -39,7 +39,7 @@ from engine.records import (
     Unreadable,
 )
 from engine.waits import close
-from engine.workflows.definition import Definition
+from engine.workflows.definition import Definition, WaitTask
 
 NO_DEAD: frozenset[str] = frozenset()
 
@@ -55,10 +55,22 @@ async def exists(actor: Actor, run: str) -> bool:
     return await actor.store.get(names.event(run, 1)) is not None
 
 
-def tell(actor: Actor, run: RunState, action: Action, *, result: str = "", by: str = "", reason: str = "") -> None:
+def tell(
+    actor: Actor,
+    run: RunState,
+    action: Action,
+    *,
+    result: str = "",
+    by: str = "",
+    reason: str = "",
+    receipt: str = "",
+) -> None:
     """Tell the surroundings of something that happened to a run."""
-    event = EngineEvent(action=action, result=result, workflow=run.workflow, run=run.run, by=by, reason=reason)
-    actor.note(event)
+    actor.note(
+        EngineEvent(
+            action=action, result=result, workflow=run.workflow, run=run.run, by=by, reason=reason, receipt=receipt
+        )
+    )
 
 
 # -- starting ------------------------------------------------------------------------------------------------
@@ -168,9 +180,25 @@ async def take(actor: Actor, run: str, *, dead: frozenset[str] = NO_DEAD) -> Dri
         except LostRace:
             await driver.leave()
             continue
-        tell(actor, state, "run.resumed")
+        tell(actor, state, "run.resumed", receipt=_moved_by(state, outcomes))
         return driver
     return None
+
+
+def _moved_by(state: RunState, outcomes: Mapping[str, Stored[Outcome] | Unreadable]) -> str:
+    """Give the receipt of the signal that a run goes on with, "" for none.
+
+    It is read from what is recorded: the signal may have come to another instance, or another may have died over it.
+    """
+    stored = [one for one in outcomes.values() if isinstance(one, Stored)]
+    accepted = [(one.at, one.value.receipt) for one in stored if isinstance(one.value, Accepted)]
+    if outcomes:
+        return max(accepted, default=(None, ""))[1]
+    settled = [
+        step for step in state.steps.values() if step.wait and step.ended and isinstance(step.step.task, WaitTask)
+    ]
+    last = max(settled, key=lambda step: step.ended or state.created_at, default=None)
+    return "" if last is None or last.outputs is None else str(last.value()["receipt"])
 
 
 async def suspend(driver: Driver) -> bool:

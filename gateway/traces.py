@@ -1,8 +1,9 @@
 """Traces: from a signal's arrival to the run that went on with it, as spans over OTLP/HTTP (JSON), when asked for.
 
-A trace is named after the signal's receipt, so that instances which share a store write into the same one. What no
-signal moved has a trace of its own, named after the run. Spans carry names and ids, as the audit log does: a payload
-does not fit in. A collector that is away costs nothing but its spans.
+A trace is named after the signal's receipt, so that instances which share a store write into the same one; a run that
+goes on elsewhere finds the receipt in what is recorded. What no signal moved has a trace of its own, named after the
+run. Spans carry names and ids, as the audit log does: a payload does not fit in. A collector that is away costs nothing
+but its spans.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Traces:
             self._receipts[event.run] = event.receipt
             _bound(self._receipts)
         elif event.action in {"run.created", "run.resumed"}:
-            self._begin_run(event.run)
+            self._begin_run(event.run, event.receipt or self._receipts.get(event.run, ""))
         elif event.action == "step.started":
             run = self._begun.get((event.run, ""))
             trace, parent = (run.trace, run.span) if run is not None else (_trace(event.run), "")
@@ -101,8 +102,7 @@ class Traces:
             self._close(event.run, "", event)
             self._receipts.pop(event.run, None)
 
-    def _begin_run(self, run: str) -> None:
-        receipt = self._receipts.get(run, "")
+    def _begin_run(self, run: str, receipt: str) -> None:
         self._begin(run, "", _trace(receipt or run), _signal(receipt) if receipt else "")
 
     def _begin(self, run: str, step: str, trace: str, parent: str) -> None:

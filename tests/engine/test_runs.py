@@ -101,6 +101,22 @@ async def test_of_two_that_continue_a_run_one_drives(tmp_path: Path) -> None:
         assert await one.keys("driving/") == [first.driving]
 
 
+async def test_it_is_told_by_which_signal_a_run_goes_on_also_where_another_instance_died_over_it(one: Bench) -> None:
+    run = await one.start("door", n=1)
+    receipts = []
+    for key in ("verdict", "other"):
+        one.advance(1)
+        answer = await one.signal("door", key, {"n": 1})
+        assert isinstance(answer, Taken)
+        receipts.append(answer.receipt.id)
+    told = [event.receipt for event in one.heard.named("run.resumed")]
+    assert told == ["", *receipts]  # none moved it at its start
+    state = await state_of(one, run)
+    assert runs._moved_by(state, {}) == receipts[1]
+    state.steps["main", "beside"].ended = None
+    assert runs._moved_by(state, {}) == receipts[0]
+
+
 async def test_a_driver_that_was_overtaken_appends_nothing(tmp_path: Path) -> None:
     async with bench(tmp_path, FLAT) as one:
         actor = one.actor()

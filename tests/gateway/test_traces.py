@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import re
@@ -12,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf import json_format
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from devices import operations
 from engine.clock import SystemSource
@@ -48,9 +52,33 @@ class Collector:
                 self.came.set()
         writer.close()
 
+    def decoded(self) -> list[Any]:
+        """Read what was posted with OpenTelemetry's own types, which refuse what they do not know; give the spans."""
+        return [
+            span
+            for body in self.bodies
+            for resource in json_format.ParseDict(_protobuf_s_own(body), ExportTraceServiceRequest()).resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
     def spans(self) -> dict[str, dict[str, Any]]:
         found = [span for body in self.bodies for span in body["resourceSpans"][0]["scopeSpans"][0]["spans"]]
         return {f"{span['name']} {_told(span).get('result', '')}".strip(): span for span in found}
+
+
+def _protobuf_s_own(document: Any) -> Any:
+    """Write ids as protobuf's JSON has them: OTLP says hexadecimal where that says base64."""
+    if isinstance(document, list):
+        return [_protobuf_s_own(it) for it in document]
+    if not isinstance(document, dict):
+        return document
+    return {
+        name: base64.b64encode(bytes.fromhex(it)).decode()
+        if name.lower().endswith(("traceid", "spanid"))
+        else _protobuf_s_own(it)
+        for name, it in document.items()
+    }
 
 
 def _told(span: dict[str, Any]) -> dict[str, str]:
@@ -67,17 +95,18 @@ async def collector(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Coll
 
 
 @contextlib.asynccontextmanager
-async def traced(tmp_path: Path, url: str) -> AsyncIterator[tuple[Services, Principal]]:
+async def traced(tmp_path: Path, url: str, store: str = "memory:") -> AsyncIterator[tuple[Services, Principal]]:
     """One instance that traces, and a device that may signal; what is left is sent at the end."""
-    (tmp_path / "workflows").mkdir()
+    (tmp_path / "workflows").mkdir(parents=True)
     (tmp_path / "workflows" / "front-door.yaml").write_text(DOOR)
     (tmp_path / "workflows" / "quick.yaml").write_text(QUICK)
-    settings = load({"data": str(tmp_path), "store": "memory:", "trace": url}, environment={}).settings
+    settings = load({"data": str(tmp_path), "store": store, "trace": url}, environment={}).settings
     async with compose(settings, serves=True) as services:
         assert services.traces is not None
-        issued = await operations.add(services.registry, "camera", by="user:test", grants=["signal:front-door"])
+        name = "camera" if services.registry.device("camera") is None else "other"
+        issued = await operations.add(services.registry, name, by="user:test", grants=["signal:front-door"])
         sending = asyncio.create_task(services.traces.run())
-        yield services, Principal("device", "camera", issued.entry.secrets[0].since)
+        yield services, Principal("device", name, issued.entry.secrets[0].since)
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
 
@@ -104,6 +133,49 @@ async def test_a_delivered_signal_and_the_run_that_goes_on_are_one_trace(
     assert int(signal["startTimeUnixNano"]) <= int(signal["endTimeUnixNano"])
     assert found.bodies[0]["resourceSpans"][0]["resource"]["attributes"][0]["value"] == {"stringValue": "wayside"}
     assert MARKER not in json.dumps(found.bodies)
+
+
+async def test_a_collector_reads_what_is_posted(collector: tuple[Collector, str], tmp_path: Path) -> None:
+    found, url = collector
+    async with traced(tmp_path, url) as (services, camera):
+        run = await services.engine.start_run("quick", {"good": False}, by="user:test")
+        await services.engine.settled(run)
+        await services.deliver.signal(camera, HTTP, workflow="front-door", key="verdict", raw=b'{"who":"known"}')
+    spans = found.decoded()
+    assert {(span.name, span.kind, span.status.code) for span in spans} == {
+        ("run", Span.SPAN_KIND_INTERNAL, Status.STATUS_CODE_ERROR),
+        ("step check", Span.SPAN_KIND_INTERNAL, Status.STATUS_CODE_ERROR),
+        ("signal", Span.SPAN_KIND_CONSUMER, Status.STATUS_CODE_UNSET),
+    }
+    assert {(len(span.trace_id), len(span.span_id), len(span.parent_span_id)) for span in spans} == {
+        (16, 8, 0), (16, 8, 8),
+    }  # fmt: skip
+    for span in spans:
+        assert 0 <= span.end_time_unix_nano - span.start_time_unix_nano < 60e9
+        assert all(it.key.startswith("wayside.") and it.value.string_value for it in span.attributes)
+
+
+async def test_a_run_that_goes_on_elsewhere_stays_in_the_trace_of_its_signal(
+    collector: tuple[Collector, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, url = collector
+    store = f"sqlite://{tmp_path}/shared.db"
+    async with (
+        traced(tmp_path / "here", url, store) as (here, camera),
+        traced(tmp_path / "there", url, store) as (there, _),
+    ):
+        run = await here.engine.start_run("front-door", {}, by="user:test")
+        await here.engine.settled(run)
+        monkeypatch.setattr(here.engine, "_continue", lambda _: None)
+        sent = await here.deliver.signal(camera, HTTP, workflow="front-door", key="verdict", raw=b'{"who":"known"}')
+        await there.engine.resume(run)
+        await there.engine.settled(run)
+    assert sent.words.receipt is not None
+    went_on = [span for span in found.decoded() if span.name == "run"]
+    receipt = sent.words.receipt.id
+    # What was under way as the sender ended may have been sent twice.
+    ids = {(span.span_id, span.trace_id.hex(), span.parent_span_id.hex()) for span in went_on if span.parent_span_id}
+    assert [one[1:] for one in ids] == [(_trace(receipt), _signal(receipt))]
 
 
 async def test_a_held_signal_is_in_the_trace_of_the_run_that_takes_it_and_a_repeat_hangs_below_it(
