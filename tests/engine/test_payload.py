@@ -51,8 +51,13 @@ def plainly(raw: bytes) -> object:
     def refuse(_: str) -> object:
         raise ValueError
 
+    def integer(text: str) -> int:
+        if math.isinf(float(text)):  # no double can hold it
+            raise ValueError
+        return int(text)
+
     try:
-        value = json.loads(raw.decode(), object_pairs_hook=members, parse_constant=refuse)
+        value = json.loads(raw.decode(), object_pairs_hook=members, parse_constant=refuse, parse_int=integer)
         written = json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
@@ -101,9 +106,8 @@ def test_the_fast_checks_agree_with_the_obvious_ones(text: str) -> None:
     if value is None:
         assert isinstance(payload, PayloadProblem)
     else:
-        # The obvious reading also takes integers that no double can hold.
-        assert isinstance(payload, PayloadProblem) == any(run in text for run in ["9" * 309])
-        assert isinstance(payload, PayloadProblem) or payload.value() == value
+        assert isinstance(payload, Payload)
+        assert payload.value() == value
 
 
 @given(objects, st.data())
@@ -111,8 +115,7 @@ def test_the_fast_checks_agree_on_nearly_good_payloads(value: dict[str, object],
     raw = json.dumps(value, ensure_ascii=data.draw(st.booleans()), separators=(",", ":")).encode()
     at = data.draw(st.integers(0, len(raw)))
     raw = raw[:at] + data.draw(st.sampled_from(FRAGMENTS)).encode() + raw[at + data.draw(st.integers(0, 2)) :]
-    expected = plainly(raw)
-    assert isinstance(parse_payload(raw), Payload) == (expected is not None) or b"9" * 309 in raw
+    assert isinstance(parse_payload(raw), Payload) == (plainly(raw) is not None)
 
 
 @given(st.binary(max_size=64))
