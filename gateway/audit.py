@@ -8,14 +8,10 @@ with a count.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from hashlib import sha256
-from operator import attrgetter
-from typing import Annotated, Final, Literal
+from typing import Final
 
 import msgspec
 
@@ -24,153 +20,48 @@ from engine import names, records
 from engine.clock import Source
 from engine.errors import StoreUnavailable
 from engine.events import EngineEvent
-from engine.records import Stored, Unreadable
 from engine.store.base import Record, Store
 from engine.store.batching import again
+from gateway.entries import (
+    CLOSED,
+    RETAINED,
+    WITNESSED,
+    AuditEvent,
+    Batch,
+    Door,
+    Entry,
+    Flood,
+    Riding,
+    digest,
+    event_of,
+    read_event,
+    sameness,
+)
 
-Door = Literal["", "mqtt", "bridge", "http", "ws", "cli"]
-
-# Events about the log itself. The second and third name an instance in `result` and `<day>:<seq>:<digest>` of one of
-# its events in `reason`: the end of its chain as somebody else saw it, and the last event that retention removed.
-CLOSED: Final = "audit.closed"
-WITNESSED: Final = "audit.witnessed"
-RETAINED: Final = "audit.retained"
 FLUSH_SECONDS: Final = 0.2
 FLOOD_SECONDS: Final = 10.0
 MAX_FLOODS: Final = 1_000
 MAX_WAITING: Final = 20_000
 BATCH: Final = 500
-_UNCLEAR: Final = "?"
 FAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
-# No quote, brace, space or other character that JSON is made of: a payload does not fit into any of these.
-_WORD: Final = re.compile(r"[A-Za-z0-9_.:*/+#?-]{0,96}")
-_STEP: Final = re.compile(r"[A-Za-z0-9_.\[\]-]{0,96}")
-_ADDRESS: Final = re.compile(r"[0-9A-Za-z:.%_-]{0,64}")
-_ID: Final = re.compile(r"([a-z0-9]{26})?")
-_NAME: Final = re.compile(rf"({names.NAME.pattern})?")
-_SHAPES: Final = {
-    "action": _WORD,
-    "result": _WORD,
-    "principal": _WORD,
-    "workflow": _NAME,
-    "key": _NAME,
-    "wait": _ID,
-    "run": _ID,
-    "job": _STEP,
-    "step": _STEP,
-    "receipt": _ID,
-    "reason": _WORD,
-    "address": _ADDRESS,
-}
-_fields_of: Final = attrgetter(*_SHAPES)
-# All of them at once, since it is asked twice for every event. No shape takes a line's end.
-_ALL: Final = re.compile("\n".join(f"(?:{shape.pattern})" for shape in _SHAPES.values()))
-
-
-def _is_in_shape(event: object) -> bool:
-    return _ALL.fullmatch("\n".join(_fields_of(event))) is not None
-
-
-def _misshapen(event: object) -> list[str]:
-    return [name for name, shape in _SHAPES.items() if shape.fullmatch(getattr(event, name)) is None]
-
-
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to be written down. What has not the shape of its field is replaced by nothing, or by `?`."""
-
-    action: str
-    result: str = ""
-    principal: str = ""
-    workflow: str = ""
-    key: str = ""
-    wait: str = ""
-    run: str = ""
-    job: str = ""
-    step: str = ""
-    receipt: str = ""
-    reason: str = ""
-    door: Door = ""
-    address: str = ""
-    bytes: int = 0
-    count: int = 1
-    seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in () if _is_in_shape(self) else _misshapen(self):
-            msgspec.structs.force_setattr(self, name, _UNCLEAR if _SHAPES[name] is _WORD else "")
-
-
-class _Written(records.Value, frozen=True, kw_only=True, tag="audit"):
-    """An entry on its way into the store: its fields have their shapes already."""
-
-    action: str
-    result: str
-    principal: str
-    workflow: str
-    key: str
-    wait: str
-    run: str
-    job: str
-    step: str
-    receipt: str
-    reason: str
-    door: Door
-    address: str
-    bytes: Annotated[int, msgspec.Meta(ge=0)]
-    count: Annotated[int, msgspec.Meta(ge=1)]
-    seconds: Annotated[float, msgspec.Meta(ge=0)]
-    prev: str
-
-
-class AuditEvent(_Written, frozen=True, kw_only=True, tag="audit"):
-    """An entry as it is stored; its time is the store's stamp. `prev` is the digest of this instance's event before."""
-
-    def __post_init__(self) -> None:
-        if not _is_in_shape(self):
-            raise ValueError(f"not in shape: {', '.join(_misshapen(self))}")
-
-
-_EVENT = records.decoder(AuditEvent)
-
-
-def read_event(record: Record) -> Stored[AuditEvent] | Unreadable:
-    """Read an audit event."""
-    return _EVENT(record)  # type: ignore[return-value]
-
-
-def digest(event: bytes) -> str:
-    """Give the hex SHA-256 by which the next event names this one."""
-    return sha256(event).hexdigest()
-
-
-@dataclass(slots=True)
-class _Flood:
-    entry: Entry
-    since: float
-    more: int = 0
-
-
-@dataclass(slots=True, kw_only=True)
-class _Batch:
-    """Events that were numbered together, and how many of those noted they stand for: some of them never were."""
-
-    items: list[tuple[str, bytes]]
-    stands_for: int
-
-
-@dataclass(slots=True, kw_only=True)
-class _Riding:
-    """Events that go along with operations: those noted in them, behind older ones; what the chain was before.
-
-    Without a batch they do not, but wait like others.
-    """
-
-    staged: list[Entry]
-    older: list[Entry | None]
-    before: tuple[int, str, str]
-    at: datetime
-    batch: _Batch | None
+# An event and what it is made of have a module of their own; whoever writes or reads the log finds them here.
+__all__ = [
+    "BATCH",
+    "CLOSED",
+    "FAR",
+    "FLOOD_SECONDS",
+    "MAX_FLOODS",
+    "MAX_WAITING",
+    "RETAINED",
+    "WITNESSED",
+    "Audit",
+    "AuditEvent",
+    "Door",
+    "Entry",
+    "digest",
+    "read_event",
+]
 
 
 class Audit:
@@ -203,7 +94,7 @@ class Audit:
         self.lost = 0
         # None stands for an event that has turned out never to have been: those behind it keep their places.
         self._waiting: deque[Entry | None] = deque()
-        self._batch: _Batch | None = None
+        self._batch: Batch | None = None
         self._noted = 0
         self._stored = 0
         self._lost = 0
@@ -217,10 +108,10 @@ class Audit:
         # What is being noted in the operations of a moment; what goes along with one; what may or may not have arrived.
         self._staged: list[Entry] | None = None
         self._aside: list[Entry] = []
-        self._riding: _Riding | None = None
-        self._doubtful: _Riding | None = None
+        self._riding: Riding | None = None
+        self._doubtful: Riding | None = None
         self._waiters: list[asyncio.Future[None]] = []
-        self._floods: OrderedDict[tuple[str, ...], _Flood] = OrderedDict()
+        self._floods: OrderedDict[tuple[str, ...], Flood] = OrderedDict()
 
     @property
     def head(self) -> str:
@@ -295,14 +186,14 @@ class Audit:
         if self._counted is not None:
             self._counted(entry)
         now = self._source.monotonic()
-        same = _sameness(entry)
+        same = sameness(entry)
         flood = self._floods.get(same)
         if flood is not None and now - flood.since < FLOOD_SECONDS:
             flood.more += 1
             return False
         if flood is not None:
             self._close(same)
-        self._floods[same] = _Flood(entry, now)
+        self._floods[same] = Flood(entry, now)
         if len(self._floods) > MAX_FLOODS:
             self._close(next(iter(self._floods)))
         self._add(entry)
@@ -404,20 +295,20 @@ class Audit:
     def _next(self) -> list[Entry | None]:
         return [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
 
-    def _numbered(self, now: datetime, entries: list[Entry | None]) -> _Batch:
+    def _numbered(self, now: datetime, entries: list[Entry | None]) -> Batch:
         self._day = max(self._day, f"{now.year:04d}{now.month:02d}{now.day:02d}")
-        batch = _Batch(items=[], stands_for=len(entries))
+        batch = Batch(items=[], stands_for=len(entries))
         for entry in entries:
             if entry is None:
                 continue
             self._seq += 1
             at = names.audit(self._day, self.instance, self._seq)
-            key, value = records.encode(_event(entry, at=at, nonce=self._nonce, prev=self._prev))
+            key, value = records.encode(event_of(entry, at=at, nonce=self._nonce, prev=self._prev))
             batch.items.append((key, value))
             self._prev = digest(value)
         return batch
 
-    def _landed(self, batch: _Batch, stored: Sequence[Record]) -> None:
+    def _landed(self, batch: Batch, stored: Sequence[Record]) -> None:
         self._stored += batch.stands_for
         if stored and (seq := names.number_of(stored[-1].key)) > self._head_seq:
             # An earlier batch may be heard of later.
@@ -441,7 +332,7 @@ class Audit:
         if not staged:
             return ()
         before = (self._seq, self._prev, self._day)
-        riding = self._riding = _Riding(staged=staged, older=[], before=before, at=at, batch=None)
+        riding = self._riding = Riding(staged=staged, older=[], before=before, at=at, batch=None)
         if self._doubtful is not None or len(self._waiting) > BATCH:
             self._waiting.extend(staged)
             return ()
@@ -483,11 +374,11 @@ class Audit:
     def _end_floods_of(self, entries: Sequence[Entry]) -> None:
         """Have a refusal that never was, and comes again, be the first of its kind."""
         for entry in entries:
-            same = _sameness(entry)
+            same = sameness(entry)
             if (flood := self._floods.get(same)) is not None and flood.entry is entry:
                 del self._floods[same]
 
-    def _take_back(self, riding: _Riding) -> None:
+    def _take_back(self, riding: Riding) -> None:
         self._seq, self._prev, self._day = riding.before
         self._end_floods_of(riding.staged)
         self._waiting.extendleft([None] * len(riding.staged))
@@ -506,16 +397,3 @@ class Audit:
             self._take_back(riding)
         else:
             self._landed(riding.batch, [Record(key, value, found.stored_at) for key, value in riding.batch.items])
-
-
-def _event(entry: Entry, *, at: str, nonce: str, prev: str) -> _Written:
-    return _Written(at=at, nonce=nonce, prev=prev, **msgspec.structs.asdict(entry))
-
-
-def _sameness(entry: Entry) -> tuple[str, ...]:
-    if entry.action.startswith("login."):
-        return (entry.action, entry.result, entry.door, entry.address)
-    if entry.result == "rate_limited":
-        return (entry.action, entry.result, entry.door, entry.principal, entry.reason)
-    about = (entry.workflow, entry.key, entry.wait)
-    return (entry.action, entry.result, entry.door, entry.address, entry.principal, entry.reason, *about)
