@@ -55,22 +55,9 @@ async def exists(actor: Actor, run: str) -> bool:
     return await actor.store.get(names.event(run, 1)) is not None
 
 
-def tell(
-    actor: Actor,
-    run: RunState,
-    action: Action,
-    *,
-    result: str = "",
-    by: str = "",
-    reason: str = "",
-    receipt: str = "",
-) -> None:
-    """Tell the surroundings of something that happened to a run."""
-    actor.note(
-        EngineEvent(
-            action=action, result=result, workflow=run.workflow, run=run.run, by=by, reason=reason, receipt=receipt
-        )
-    )
+def tell(actor: Actor, run: RunState, action: Action, **told: str) -> None:
+    """Tell the surroundings of something that happened to a run; `told` are more of an event's fields."""
+    actor.note(EngineEvent(action=action, workflow=run.workflow, run=run.run, **told))
 
 
 # -- starting ------------------------------------------------------------------------------------------------
@@ -190,14 +177,11 @@ def _moved_by(state: RunState, outcomes: Mapping[str, Stored[Outcome] | Unreadab
 
     It is read from what is recorded: the signal may have come to another instance, or another may have died over it.
     """
-    stored = [one for one in outcomes.values() if isinstance(one, Stored)]
-    accepted = [(one.at, one.value.receipt) for one in stored if isinstance(one.value, Accepted)]
     if outcomes:
-        return max(accepted, default=(None, ""))[1]
-    settled = [
-        step for step in state.steps.values() if step.wait and step.ended and isinstance(step.step.task, WaitTask)
-    ]
-    last = max(settled, key=lambda step: step.ended or state.created_at, default=None)
+        stored = [one for one in outcomes.values() if isinstance(one, Stored)]
+        return max(((it.at, it.value.receipt) for it in stored if isinstance(it.value, Accepted)), default=(0, ""))[1]
+    settled = [it for it in state.steps.values() if it.wait and it.ended and isinstance(it.step.task, WaitTask)]
+    last = max(settled, key=lambda it: it.ended or state.created_at, default=None)
     return "" if last is None or last.outputs is None else str(last.value()["receipt"])
 
 
