@@ -1,6 +1,7 @@
 """Signals a second of one gateway and of several over one store, under the same load, and what is saturated.
 
     python -m tests.benchmarks.gateways [--store postgres|nats|sqlite] [--gateways 1 2] [--signals 6000] [--rounds 3]
+                                        [--nodes 3]
 
 100 devices, spread over the gateways, send early signals over MQTT at QoS 1, each keeping four unacknowledged; each
 signal is stored, audited and answered. The gateways take turns round by round, so that what else the machine does
@@ -52,7 +53,7 @@ class Part:
 
 
 @contextmanager
-def store(kind: str, directory: Path) -> Iterator[tuple[str, list[psutil.Process]]]:
+def store(kind: str, directory: Path, nodes: int) -> Iterator[tuple[str, list[psutil.Process]]]:
     """Run a store; give its URL, and the processes that are its servers."""
     match kind:
         case "postgres":
@@ -60,10 +61,10 @@ def store(kind: str, directory: Path) -> Iterator[tuple[str, list[psutil.Process
                 number = int((own.directory / "data" / "postmaster.pid").read_text().split()[0])
                 yield own.url(), [psutil.Process(number)]
         case "nats":
-            with cluster(3) as three:
+            with cluster(nodes) as servers:
                 yield (
-                    three.url("bench"),
-                    [psutil.Process(node._process.pid) for node in three.nodes if node._process is not None],
+                    servers.url("bench"),
+                    [psutil.Process(node._process.pid) for node in servers.nodes if node._process is not None],
                 )
         case _:
             yield f"sqlite://{directory}/wayside.db", []
@@ -105,10 +106,10 @@ class Fleet:
 
 
 @asynccontextmanager
-async def fleet(kind: str, count: int, directory: Path) -> AsyncIterator[Fleet]:
+async def fleet(kind: str, count: int, directory: Path, nodes: int) -> AsyncIterator[Fleet]:
     """Start `count` gateways over a new store, and connect the devices to them by turns."""
     async with AsyncExitStack() as stack:
-        url, servers = stack.enter_context(store(kind, directory))
+        url, servers = stack.enter_context(store(kind, directory, nodes))
         workflows = directory / "workflows"
         workflows.mkdir()
         for number in range(DEVICES):
@@ -148,7 +149,7 @@ def _same(sender: Sender) -> Sender:
     return sender
 
 
-async def measure(kind: str, counts: list[int], signals: int, rounds: int) -> None:
+async def measure(kind: str, counts: list[int], signals: int, rounds: int, nodes: int) -> None:
     """Measure each number of gateways, round by round, and say how they compare."""
     rates: dict[int, list[float]] = {count: [] for count in counts}
     costs: dict[int, list[float]] = {count: [] for count in counts}
@@ -157,7 +158,7 @@ async def measure(kind: str, counts: list[int], signals: int, rounds: int) -> No
         fleets = {}
         for count in counts:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="wayside-gateways-"))
-            fleets[count] = await stack.enter_async_context(fleet(kind, count, Path(directory)))
+            fleets[count] = await stack.enter_async_context(fleet(kind, count, Path(directory), nodes))
             await fleets[count].round(signals // 4)
         for _ in range(rounds):
             for count, running in fleets.items():
@@ -185,5 +186,6 @@ if __name__ == "__main__":
     parser.add_argument("--gateways", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--signals", type=int, default=6_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--nodes", type=int, default=3, help="how many servers NATS has")
     chosen = parser.parse_args()
-    asyncio.run(measure(chosen.store, chosen.gateways, chosen.signals, chosen.rounds))
+    asyncio.run(measure(chosen.store, chosen.gateways, chosen.signals, chosen.rounds, chosen.nodes))

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -164,9 +164,11 @@ async def hunt(
 ) -> tuple[Report, Seen]:
     """Do the whole run over one kind of store; `settings` are the gateway's environment."""
     dice, report, seen = random.Random(seed), Report(), Seen()
-    async with STORES[kind](directory) as place:
+    async with STORES[kind](directory) as place, AsyncExitStack() as stack:
         gateway = Gateway(directory / "data", environment={"WAYSIDE_STORE": place.url, **settings})
         everyone, probe = await _devices(gateway, devices, dice, seen.tally)
+        # However this ends: one that has stopped in order is beyond it.
+        stack.push_async_callback(gateway.kill)
         stop = asyncio.Event()
         tasks = [asyncio.create_task(each.live(stop), name=each.name) for each in everyone]
         for number in range(times * len(place.troubles)):

@@ -53,7 +53,11 @@ class Gateway:
                 cwd=self.root,
             )
         assert self.process.stdout is not None
-        line = await asyncio.wait_for(self.process.stdout.readline(), READY_SECONDS)
+        try:
+            line = await asyncio.wait_for(self.process.stdout.readline(), READY_SECONDS)
+        except TimeoutError:
+            await self.kill()
+            raise
         assert line.startswith(b"ready"), f"the gateway did not start: {self.log.read_text()[-2000:]}"
 
     async def kill(self) -> None:
