@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
+import httpx
+
 from tests.faults import meanwhile
 from tests.faults.doors import ByHttp
 from tests.faults.judging import Report, judge
@@ -37,6 +39,7 @@ from tests.support.postgres import server
 from tests.support.proxy import Mode, proxy
 from tests.support.serving import Gateway
 
+READY_AGAIN_SECONDS = 60.0
 Deed = Callable[[], Awaitable[None]]
 
 
@@ -220,25 +223,23 @@ async def _one_trouble(trouble: Trouble, gateway: Gateway, probe: Probe, seen: S
     finally:
         await trouble.end()
     began = monotonic()
-    async with asyncio.timeout(60):
-        while await _status(gateway) != 200:
+    async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+        while (answer := await client.get(f"http://127.0.0.1:{gateway.http}/readyz")).status_code != 200:
+            waited = monotonic() - began
+            assert waited < READY_AGAIN_SECONDS, f"{trouble.name}: not ready {waited:.0f} s after it: {answer.text}"
             await asyncio.sleep(0.1)
     seen.slowest = max(seen.slowest, monotonic() - began)
     await probe.sends_again()
-
-
-async def _status(gateway: Gateway) -> int:
-    async with gateway.client() as client:
-        return (await client.get(f"http://127.0.0.1:{gateway.http}/readyz")).status_code
 
 
 async def _unready(trouble: Trouble, gateway: Gateway, seen: Seen) -> None:
     """Look until the gateway says that it is not ready, which it must where the trouble is felt."""
     statuses: set[int] = set()
     give_up_at = monotonic() + (40 if trouble.felt else 3)
-    while monotonic() < give_up_at and 503 not in statuses:
-        statuses.add(await _status(gateway))
-        await asyncio.sleep(0.1)
+    async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+        while monotonic() < give_up_at and 503 not in statuses:
+            statuses.add((await client.get(f"http://127.0.0.1:{gateway.http}/readyz")).status_code)
+            await asyncio.sleep(0.1)
     if trouble.felt:
         assert 503 in statuses, f"{trouble.name}: /readyz answers {statuses}"
     if 503 in statuses:
