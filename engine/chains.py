@@ -113,6 +113,14 @@ async def resume(actor: Actor, sending: Sending) -> Answer | int:
             return await _after_failure(actor, sending, record.number)
 
 
+async def unchanged(actor: Actor, sending: Sending, a: int) -> bool:
+    """Tell whether nobody has fixed attempt `a` of this signal yet, nor a later one."""
+    if not sending.chain:
+        return True
+    found = await actor.store.last(sending.chain)
+    return found is None or names.number_of(found.key) < a
+
+
 async def _after_failure(actor: Actor, sending: Sending, a: int) -> Answer | int:
     """Look once more: what the attempt rested on may have been removed after its chain was closed."""
     found = await actor.store.last(sending.chain)

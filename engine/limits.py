@@ -46,9 +46,9 @@ SQLITE_LOCK_SECONDS: Final = 5.0
 SQLITE_POLL_SECONDS: Final = 0.25
 # How long the writer holds the file for an event loop that was offered a turn and does not come.
 SQLITE_TURN_SECONDS: Final = 2.0
-SQLITE_TURN_OPERATIONS: Final = 100
+SQLITE_TURN_OPERATIONS: Final = 200
 SQLITE_CACHE_KIB: Final = 8_192
-SQLITE_WAL_PAGES: Final = 1_000
+SQLITE_WAL_PAGES: Final = 4_000
 SQLITE_WAL_BYTES: Final = 67_108_864
 
 # PostgreSQL. A statement ends, one way or the other, before its caller gives up on an answer.

@@ -5,30 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
-
-from msgspec import Struct
 
 from engine import inquiries, names, removal, runs, signals
 from engine.actor import Actor, Owed
 from engine.children import checked_inputs
 from engine.clock import Source
+from engine.deciding import Deciding
 from engine.drivers import Drivers, log_fault
 from engine.errors import Conflict, NotFound, StoreUnavailable, UnreadableRecord, WaysideError
-from engine.events import EngineEvent, Observer, Publisher, TwiceTold
+from engine.events import Observer, Publisher
 from engine.format import check_format
 from engine.inquiries import WaitAddress
 from engine.instances import Lock, Pulse
 from engine.limits import HEARTBEAT_SECONDS, SWEEP_INTERVAL_SECONDS
 from engine.names import Key
 from engine.results import Answer, SignalRequest
-from engine.store.base import AtOnce, Store
+from engine.store.base import Store
 from engine.sweep import Sweep
-from engine.turns import Turns
 from engine.waits import settle_registered
 from engine.workflows.definition import Definition
 from engine.workflows.loading import Catalog
@@ -49,27 +47,6 @@ class EngineSettings:
     stop_grace_seconds: float = 10.0
     # A command that works beside a gateway, or on a store that none serves, leaves other runs to the gateways.
     sweeps: bool = True
-
-
-class _Deciding(Struct, frozen=True):
-    """A signal that is about to be decided, and who hears the answer first."""
-
-    operation: Callable[[Actor], Coroutine[Any, Any, Answer]]
-    told: Callable[[Answer], None] | None
-
-    def tell(self, answer: Answer) -> None:
-        if self.told is not None:
-            self.told(answer)
-
-
-@dataclass(slots=True)
-class _Events:
-    """Keeps what happens until it is known to be durable."""
-
-    heard: list[EngineEvent] = field(default_factory=list)
-
-    def note(self, event: EngineEvent) -> None:
-        self.heard.append(event)
 
 
 class Engine:
@@ -103,9 +80,7 @@ class Engine:
         self._lock: Lock | None = None
         self._pulse: Pulse | None = None
         self._hint = asyncio.Event()
-        self._turns = Turns()
-        self._twice_told = observer if isinstance(observer, TwiceTold) else None
-        self._at_once = store if isinstance(store, AtOnce) else None
+        self._deciding = Deciding(store, self.actor, observer, self._continue)
         self._tasks: list[asyncio.Task[None]] = []
         self._dead: dict[str, bool] = {}
         self._deadlines: dict[str, datetime] = {}
@@ -266,59 +241,15 @@ class Engine:
         if task is not None and task.accept_early is not None and request.age_seconds > task.accept_early:
             task = replace(task, accept_early=None)
         address = Key(workflow, key)
-        deciding = _Deciding(lambda actor: signals.signal_by_key(actor, address, request, task), told)
-        if self._at_once is not None:
-            return await self._decide_at_once(self._at_once, deciding)
-        async with self._turns.of(address):
-            return await self._decide(deciding)
+        return await self._deciding.decide(
+            lambda actor: signals.signal_by_key(actor, address, request, task), address, told
+        )
 
     async def signal_wait(
         self, wait: str, request: SignalRequest, *, told: Callable[[Answer], None] | None = None
     ) -> Answer:
         """Deliver a signal that names its wait. The caller has authorised the sender. `told` as in `signal_key`."""
-        deciding = _Deciding(lambda actor: signals.signal_by_wait(actor, wait, request), told)
-        if self._at_once is not None:
-            return await self._decide_at_once(self._at_once, deciding)
-        return await self._decide(deciding)
-
-    async def _decide(self, deciding: _Deciding) -> Answer:
-        actor = self.actor()
-        try:
-            answer = await deciding.operation(actor)
-        finally:
-            self._continue(actor.owed)
-        deciding.tell(answer)
-        return answer
-
-    async def _decide_at_once(self, store: AtOnce, deciding: _Deciding) -> Answer:
-        """Decide within a moment of the store; what happened in it is told of, and goes on, once it is durable."""
-        actor, events = self.actor(), _Events()
-        actor.observer = events
-
-        async def decide(view: Store) -> Answer | Exception:
-            actor.store = view
-            answer: Answer | Exception
-            try:
-                answer = await deciding.operation(actor)
-            except WaysideError as fault:
-                answer = fault
-            if self._twice_told is not None:
-                for event in events.heard:
-                    self._twice_told.note_within(event)
-            if not isinstance(answer, Exception):
-                deciding.tell(answer)
-            return answer
-
-        try:
-            answer = await store.at_once(decide)
-            note = self._observer.note if self._twice_told is None else self._twice_told.note_after
-            for event in events.heard:
-                note(event)
-        finally:
-            self._continue(actor.owed)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        return await self._deciding.decide(lambda actor: signals.signal_by_wait(actor, wait, request), None, told)
 
     async def address_of(self, wait: str, request: SignalRequest | None = None) -> WaitAddress | None:
         """Say which workflow and key a wait belongs to: to authorise a signal that names it.

@@ -111,6 +111,16 @@ async def _round(actor: Actor, sending: Sending, key: Key, task: WaitTask | None
     attempt = await chains.resume(actor, sending)
     if not isinstance(attempt, int):
         return attempt
+    answer = await _decided(actor, sending, key, task, attempt)
+    return answer if await _stands(actor, sending, attempt, answer) else None
+
+
+async def _stands(actor: Actor, sending: Sending, attempt: int, answer: Answer | None) -> bool:
+    """Tell whether a refusal is one: what is in the signal's way may be itself, stored since its chain was read."""
+    return answer is None or isinstance(answer, Taken) or await chains.unchanged(actor, sending, attempt)
+
+
+async def _decided(actor: Actor, sending: Sending, key: Key, task: WaitTask | None, attempt: int) -> Answer | None:
     since = actor.source.monotonic()
     read = await _read(actor, key, task)
     if read is None:
@@ -245,7 +255,7 @@ async def signal_by_wait(actor: Actor, wait: str, request: SignalRequest) -> Ans
         if not isinstance(attempt, int):
             return attempt
         answer = await _round_by_wait(actor, sending, registration, attempt)
-        if answer is not None:
+        if answer is not None and await _stands(actor, sending, attempt, answer):
             return answer
     return Contended()
 

@@ -8,9 +8,9 @@ and an answer is given only when what it says, and the event that records it, ar
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -38,55 +38,10 @@ from gateway.answers import (
 from gateway.audit import Audit, Door, Entry
 from gateway.auth import Authority, Principal
 from gateway.limits import Counted, DeviceLimits, Limited
+from gateway.ports import Engine
 
 _SHORT_ID_DIGITS: Final = 16
 _AWAY: Final = frozenset({StoreUnavailable.code, StoreDamaged.code})
-
-
-class Addressed(Protocol):
-    """Where a wait lives."""
-
-    @property
-    def workflow(self) -> str: ...
-
-    @property
-    def key(self) -> str | None: ...
-
-
-class Triggered(Protocol):
-    """As much of a definition as is asked here."""
-
-    @property
-    def trigger_topic(self) -> bool: ...
-
-
-class Definitions(Protocol):
-    """The definitions in force."""
-
-    def get(self, name: str) -> Triggered | None: ...
-
-
-class Engine(Protocol):
-    """As much of the engine as is used here; see `engine.service`."""
-
-    @property
-    def catalog(self) -> Definitions: ...
-
-    async def signal_key(
-        self, workflow: str, key: str, request: SignalRequest, *, told: Callable[[Answer], None] | None = None
-    ) -> Answer: ...
-
-    async def signal_wait(
-        self, wait: str, request: SignalRequest, *, told: Callable[[Answer], None] | None = None
-    ) -> Answer: ...
-
-    async def address_of(self, wait: str, request: SignalRequest | None = None) -> Addressed | None: ...
-
-    async def start_run(
-        self, workflow: str, inputs: Mapping[str, object], *, by: str, run: str | None = None
-    ) -> str: ...
-
-    async def waits(self, *, workflow: str | None = None, key: str | None = None) -> Mapping[str, object]: ...
 
 
 class Origin(Struct, frozen=True, kw_only=True):

@@ -149,7 +149,7 @@ class BridgeTable(_Table, frozen=True, kw_only=True):
 
     url: str | None = None
     client_id: Annotated[str, Meta(pattern=rf"^{limits.NAME_PATTERN}\Z")] = "wayside-bridge"
-    in_flight: Annotated[int, Meta(ge=1, le=60_000)] = 256
+    in_flight: Annotated[int, Meta(ge=1, le=60_000)] = 512
     max_backlog: Annotated[float, Meta(ge=0, le=86_400)] = 30.0
     session_expiry: Annotated[float, Meta(ge=60, le=4_294_967_294)] = 86_400.0
     reconnect_max: Annotated[float, Meta(ge=1, le=3_600)] = 60.0

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine import names
+from engine import names, signals
 from engine.clock import derived_id
 from engine.errors import StoreUnavailable
 from engine.names import Key
@@ -18,6 +18,7 @@ from engine.records import Attempt, encode
 from engine.results import NoOpenWait, SignalIdReused, Taken
 from engine.store.memory import ManualClock, MemoryStore
 from tests.support.bench import Bench, bench, payload, request
+from tests.support.stepping import Steps, every_order
 
 TEXT = """
 name: door
@@ -274,3 +275,29 @@ async def test_a_chain_is_kept_for_a_day_after_it_is_final(one: Bench) -> None:
 def test_a_receipt_is_derived_from_who_sent_what_where() -> None:
     assert names.RECORD_ID.fullmatch(chain_receipt())
     assert payload({"a": 1, "b": 2}).digest == payload({"b": 2, "a": 1}).digest
+
+
+def sending(one: Bench, name: str) -> Steps:
+    """One of two instances that are sent one signal at once."""
+    keyed = one.engine.catalog.get(name)
+    assert keyed is not None
+    found = keyed.keyed("verdict")
+    assert found is not None
+    return Steps(
+        one,
+        lambda actor: signals.signal_by_key(actor, Key(name, "verdict"), request({"n": 1}, signal_id="s1"), found.task),
+    )
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_in_every_order_two_instances_say_the_same_of_one_signal(one: Bench, *, waits: bool) -> None:
+    name = "on-time" if waits else "door"
+    if waits:
+        await one.start(name)
+    count = 0
+    async for answers in every_order(one, lambda: (sending(one, name), sending(one, name))):
+        count += 1
+        assert all(isinstance(answer, Taken) for answer in answers), answers
+        assert len({answer.receipt for answer in answers}) == 1
+        assert len({answer.state for answer in answers}) == 1
+    assert count > 20

@@ -13,8 +13,9 @@ from engine.results import Answer, NotDeclared, SignalRequest
 from engine.store.memory import ManualClock, MemoryStore
 from gateway.audit import Audit, AuditEvent, read_event
 from gateway.auth import Authority, Principal
-from gateway.deliver import Deliver, Engine, Origin
+from gateway.deliver import Deliver, Origin
 from gateway.limits import DeviceLimits
+from gateway.ports import Engine
 from tests.support.source import HandSource
 
 HTTP = Origin(door="http", address="192.0.2.1")

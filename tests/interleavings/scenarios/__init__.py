@@ -47,7 +47,6 @@ PAIRS: Named = _named(
     removals.signal_and_sleepy_sweep,
     removals.removal_and_repeat,
     removals.removal_and_delivered_repeat,
-    removals.removal_and_late_answer,
     removals.removal_and_early_signal,
     removals.removal_and_next_wait,
     removals.first_attempt_died,
@@ -58,6 +57,7 @@ PAIRS: Named = _named(
 LONG: Named = _named(
     removals.wait_and_sleepy_sweep,
     removals.first_attempt_is_slow,
+    removals.removal_and_late_answer,
 )
 
 # Three actors: every schedule with at most three preemptions.
