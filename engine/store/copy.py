@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from engine.errors import BadInput, Conflict
 from engine.store.base import Loadable, Record, Store
 
 _PAGE: Final = 500
+_LITTLE: Final = timedelta(seconds=1.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +61,24 @@ async def verify(source: Store, target: Store) -> Copied:
             digest.update(len(part).to_bytes(4, "big") + part)
     if (extra := await anext(theirs, None)) is not None:
         raise Conflict(f"the copy has a record that the other store has not: {extra.key}", hint=_HINT)
-    if highest is not None and (now := await target.now()) < highest:
+    if highest is not None and (behind := await _behind(target, highest)):
         raise Conflict(
-            f"the copy is complete, but its clock is {(highest - now).total_seconds():.0f} s behind the latest record",
+            f"the copy is complete, but its clock is {behind.total_seconds():.1f} s behind the latest record",
             hint="do not start a gateway on it before that time has passed",
         )
     return Copied(records=records, volume=volume, digest=digest.hexdigest(), highest=highest)
+
+
+async def _behind(target: Store, highest: datetime) -> timedelta:
+    """Tell by how much the target's clock is behind a stamp, once a little of it has been waited for.
+
+    A service that stamps whole seconds is behind whatever was stored elsewhere just now.
+    """
+    behind = highest - await target.now()
+    if timedelta() < behind <= _LITTLE:
+        await asyncio.sleep(_LITTLE.total_seconds())
+        behind = highest - await target.now()
+    return max(behind, timedelta())
 
 
 _HINT: Final = "stop every gateway that uses either store, empty the copy, and copy again"
