@@ -75,7 +75,7 @@ async def test_stamps_that_lie_ahead_of_the_clock_are_kept_up_with_or_told_of(ta
     source = MemoryStore(ManualClock(ahead.stored_at))
     await source.create("a", b"value")
     if name in SETS_STAMPS:
-        with pytest.raises(Conflict, match=r"clock is 3[56].. s behind"):
+        with pytest.raises(Conflict, match=r"clock is 3[56]\d\d\.\d s behind"):
             await copy(source, store)
     else:
         await copy(source, store)
@@ -132,10 +132,3 @@ async def test_a_store_that_lets_two_win_is_found_out() -> None:
     found = {promise.name: promise for promise in await check(Careless(), SystemSource())}
     assert found["one winner"].kept is False
     assert "another" in found["one winner"].repair
-
-
-async def test_a_copy_whose_clock_is_far_behind_is_complete_and_said_not_to_be_ready(filled: MemoryStore) -> None:
-    behind = MemoryStore(ManualClock(filled.clock.now() - timedelta(hours=1)))
-    with pytest.raises(Conflict, match=r"the copy is complete, but its clock is 3600\.0 s behind"):
-        await copy(filled, behind)
-    assert behind.items() == filled.items()
