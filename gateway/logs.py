@@ -25,6 +25,8 @@ with without("rich"):
 MAX_TEXT: Final = 500
 _TOKEN: Final = re.compile(r"ws[du]_[0-9A-Za-z]{8,}")
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+# What parts that log by the standard library fill in is ids, names and the store's faults.
+_OURS: Final = ("engine.", "gateway.")
 # Names that a payload or a secret would be logged under; nothing under them is ever written.
 _REFUSED: Final = frozenset({"payload", "token", "password", "secret", "body", "authorization", "outputs", "inputs"})
 
@@ -72,8 +74,9 @@ class _Forward(logging.Handler):
         fields: dict[str, object] = {"part": record.name}
         if record.exc_info and record.exc_info[0]:
             fields["fault"] = record.exc_info[0].__name__
-        # The template, never the arguments: those may be anything.
-        structlog.get_logger().log(record.levelno, str(record.msg), **fields)
+        # Of others the template, never the arguments: those may be anything.
+        text = record.getMessage() if record.name.startswith(_OURS) else str(record.msg)
+        structlog.get_logger().log(record.levelno, text, **fields)
 
 
 def _fault(_: object, __: str, event: MutableMapping[str, object]) -> MutableMapping[str, object]:

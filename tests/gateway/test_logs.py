@@ -75,6 +75,14 @@ def test_an_exception_is_written_as_its_kind_and_place_without_its_words(*, cons
     assert "test_logs.py:" in stream.getvalue()
 
 
+def test_a_line_of_the_engine_says_what_it_is_about() -> None:
+    stream = io.StringIO()
+    logs.configure(console=False, stream=stream)
+    logging.getLogger("engine.service").error("%s failed, the store does not answer: %s", "a sweep", "it is away")
+    (line,) = lines(stream)
+    assert line["event"] == "a sweep failed, the store does not answer: it is away"
+
+
 def test_a_library_line_keeps_its_template_and_loses_its_arguments() -> None:
     stream = io.StringIO()
     logs.configure(console=False, stream=stream)
