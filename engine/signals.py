@@ -5,7 +5,9 @@ What is answered is what is stored. A refused signal leaves nothing in the store
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from datetime import datetime
+from typing import Any
 
 from msgspec import Struct
 
@@ -67,9 +69,22 @@ async def signal_by_key(actor: Actor, key: Key, request: SignalRequest, task: Wa
         receipt=receipt_of(actor, request, address),
         chain=chain_of(request, address),
     )
+    return await _in_rounds(actor, sending, lambda attempt: _round(actor, sending, key, task, attempt))
+
+
+async def _in_rounds(
+    actor: Actor, sending: Sending, decide: Callable[[int], Coroutine[Any, Any, Answer | None]]
+) -> Answer:
+    """Look what became of earlier messages of the signal, then decide; again while others change what was read.
+
+    A refusal stands only if nobody has fixed an attempt meanwhile: what is in the signal's way may be itself.
+    """
     for _ in range(MAX_ROUNDS):
-        answer = await _round(actor, sending, key, task)
-        if answer is not None:
+        attempt = await chains.resume(actor, sending)
+        if not isinstance(attempt, int):
+            return attempt
+        answer = await decide(attempt)
+        if isinstance(answer, Taken) or (answer is not None and await chains.unchanged(actor, sending, attempt)):
             return answer
     return Contended()
 
@@ -106,21 +121,8 @@ async def _read(actor: Actor, key: Key, task: WaitTask | None) -> _Key | None:
     return _Key(top, state, outcome, newest, now)
 
 
-async def _round(actor: Actor, sending: Sending, key: Key, task: WaitTask | None) -> Answer | None:
+async def _round(actor: Actor, sending: Sending, key: Key, task: WaitTask | None, attempt: int) -> Answer | None:
     """Go once through the protocol; None: another actor changed what was read, look again."""
-    attempt = await chains.resume(actor, sending)
-    if not isinstance(attempt, int):
-        return attempt
-    answer = await _decided(actor, sending, key, task, attempt)
-    return answer if await _stands(actor, sending, attempt, answer) else None
-
-
-async def _stands(actor: Actor, sending: Sending, attempt: int, answer: Answer | None) -> bool:
-    """Tell whether a refusal is one: what is in the signal's way may be itself, stored since its chain was read."""
-    return answer is None or isinstance(answer, Taken) or await chains.unchanged(actor, sending, attempt)
-
-
-async def _decided(actor: Actor, sending: Sending, key: Key, task: WaitTask | None, attempt: int) -> Answer | None:
     since = actor.source.monotonic()
     read = await _read(actor, key, task)
     if read is None:
@@ -250,14 +252,7 @@ async def signal_by_wait(actor: Actor, wait: str, request: SignalRequest) -> Ans
         receipt=receipt_of(actor, request, address),
         chain=chain_of(request, address),
     )
-    for _ in range(MAX_ROUNDS):
-        attempt = await chains.resume(actor, sending)
-        if not isinstance(attempt, int):
-            return attempt
-        answer = await _round_by_wait(actor, sending, registration, attempt)
-        if answer is not None and await _stands(actor, sending, attempt, answer):
-            return answer
-    return Contended()
+    return await _in_rounds(actor, sending, lambda attempt: _round_by_wait(actor, sending, registration, attempt))
 
 
 async def _round_by_wait(

@@ -341,7 +341,7 @@ class Audit:
         ahead = [] if self._batch is None else self._batch.items
         return [*ahead, *riding.batch.items]
 
-    def arrive(self, fault: Exception | None) -> None:
+    def arrive(self, fault: StoreUnavailable | None) -> None:
         """Take note of what became of it: what was noted in operations that did not come to be, never was."""
         if self._staged is not None:
             self._end_floods_of(self._staged)
@@ -358,7 +358,7 @@ class Audit:
                 self._forget(riding.staged)
         elif fault is None:
             self._landed(riding.batch, [Record(key, value, riding.at) for key, value in riding.batch.items])
-        elif getattr(fault, "uncertain", False):
+        elif fault.uncertain:
             self._doubtful = riding
         else:
             self._take_back(riding)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -201,7 +202,7 @@ class Deliver:
             return _Result(payload)
         return _Result(
             await self._engine.signal_key(
-                asked.workflow, asked.key, asked.request(payload), told=lambda answer: self._note_first(asked, answer)
+                asked.workflow, asked.key, asked.request(payload), told=partial(self._note_first, asked)
             )
         )
 
@@ -221,9 +222,7 @@ class Deliver:
         if isinstance(payload, PayloadProblem):
             return _Result(payload)
         return _Result(
-            await self._engine.signal_wait(
-                asked.wait, asked.request(payload), told=lambda answer: self._note_first(asked, answer)
-            )
+            await self._engine.signal_wait(asked.wait, asked.request(payload), told=partial(self._note_first, asked))
         )
 
     async def _start_run(self, asked: _Asked, *, retained: bool) -> _Result:

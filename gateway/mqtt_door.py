@@ -212,9 +212,7 @@ class MqttDoor:
         """
         replies: list[Reply] = []
         for it in mapped:
-            device = self._authority.registry.device(it.device)
-            secrets = device.secrets if device is not None else ()
-            principal = Principal("device", it.device, max((secret.since for secret in secrets), default=0))
+            principal = self._authority.vouched_for(it.device)
             about, message = parse_topic(it.topic, it.device), Published(it.topic, it.payload, 1)
             assert isinstance(about, SignalTopic)
             delivered = await self._ask(principal, about, message, origin)

@@ -13,6 +13,8 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
+from engine.errors import StoreUnavailable
+
 T = TypeVar("T")
 
 
@@ -96,7 +98,7 @@ class Rider(Protocol):
         """Give the records to be stored with those of the operations, under keys that nobody else creates, at `at`."""
         ...
 
-    def arrive(self, fault: Exception | None) -> None:
+    def arrive(self, fault: StoreUnavailable | None) -> None:
         """Hear that all of it is durable, or that none of it is (unless the fault is `uncertain`)."""
         ...
 

@@ -36,7 +36,6 @@ READ_BYTES: Final = 65_536
 _PUBACK: Final = 0x40
 _UNSUPPORTED: Final = frozenset({1, 132})  # CONNACK: unacceptable protocol version (3.1.1: 3.2.2.3, 5: 3.2.2.2)
 _FAILED: Final = 0x80
-_ONE_BYTE: Final = 0x80
 
 
 class BrokerFault(Exception):
@@ -228,8 +227,6 @@ class Connection:
 
 def _length(size: int) -> bytes:
     """Write a variable byte integer (MQTT 5, 1.5.5)."""
-    if size < _ONE_BYTE:
-        return bytes((size,))
     out = bytearray()
     while True:
         size, digit = divmod(size, 128)

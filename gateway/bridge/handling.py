@@ -146,17 +146,13 @@ class Handling:
         return _replies(parcel.device, handled)
 
     async def _principal(self, device: str) -> Principal:
-        entry = self._registry.device(device)
-        if entry is None and self._looked.due("", self._source.monotonic()):
+        if self._registry.device(device) is None and self._looked.due("", self._source.monotonic()):
             # Another process may just have added it.
             try:
                 await self._registry.refresh()
             except StoreUnavailable:
                 raise Unavailable from None
-            entry = self._registry.device(device)
-        secrets = entry.secrets if entry is not None else ()
-        newest = secrets[0].since if len(secrets) == 1 else max((secret.since for secret in secrets), default=0)
-        return Principal("device", device, newest)
+        return self._authority.vouched_for(device)
 
     def _drop(self, action: str, reason: str, heard: Heard, workflow: str = "", key: str = "") -> None:
         entry = log.Entry(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 from engine.errors import WaysideError
@@ -115,21 +116,25 @@ def _tls_failed(url: str, fault: ssl.SSLError) -> TlsFailed:
     return TlsFailed(url, f"TLS with {url} failed: {why}", hint=hint)
 
 
-def _tls(fault: BaseException | None) -> ssl.SSLError | None:
+def _tls(fault: BaseException) -> ssl.SSLError | None:
     """Find the TLS library's own fault among the causes."""
-    for _ in range(8):
-        if fault is None or isinstance(fault, ssl.SSLError):
-            return fault
-        fault = fault.__cause__ or fault.__context__
-    return None
+    return next((cause for cause in _causes(fault) if isinstance(cause, ssl.SSLError)), None)
 
 
 def _reason(fault: BaseException) -> str:
     """Say what the system said of a connection, in its own words."""
-    cause: BaseException | None = fault
-    for _ in range(8):
+    for cause in _causes(fault):
         if isinstance(cause, OSError) and cause.strerror:
             # What asyncio adds to these words names the address once more.
             return "connection refused" if isinstance(cause, ConnectionRefusedError) else cause.strerror
-        cause = cause and (cause.__cause__ or cause.__context__)
     return "no connection was made"
+
+
+def _causes(fault: BaseException) -> Iterator[BaseException]:
+    """Yield a fault and what it came of, so far as anybody looks."""
+    cause: BaseException | None = fault
+    for _ in range(8):
+        if cause is None:
+            return
+        yield cause
+        cause = cause.__cause__ or cause.__context__

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
+
 from engine.clock import SystemSource
 from engine.errors import StoreUnavailable
 from engine.results import Contended, EarlySignalHeld, Taken
@@ -119,20 +121,20 @@ class Signalling:
             while await _until_up(lambda: self.engines[0].store.list("open/", limit=1), lambda: None):
                 await asyncio.sleep(PAUSE_SECONDS)
 
-    async def judged(self, url: str) -> tuple[Report, list[str]]:
-        """Compare with what is stored; give the report and its lines."""
+    async def judged(self, store: str, url: str, capsys: pytest.CaptureFixture[str]) -> Report:
+        """Compare with what is stored, print the counts under the name of the `store`, and give them."""
         report = Report()
         await judge(self.directory, self.devices, report, url=url)
         report.wrong += self.tally.wrong
         refusals = dict(self.tally.refusals)
-        return report, [
-            (
-                f"  in all: signals acknowledged {report.told}, applied {report.outcomes}, held {report.held}, refused "
-                f"{self.tally.refused.total()} {refusals}, repeated {self.tally.repeated.total()}; lost "
-                f"{len(report.lost)}, applied twice {len(report.twice)}, runs {dict(report.runs)}"
-            ),
-            *self.tally.lines(report.applied),
-        ]
+        in_all = (
+            f"  in all: signals acknowledged {report.told}, applied {report.outcomes}, held {report.held}, refused "
+            f"{self.tally.refused.total()} {refusals}, repeated {self.tally.repeated.total()}; lost "
+            f"{len(report.lost)}, applied twice {len(report.twice)}, runs {dict(report.runs)}"
+        )
+        with capsys.disabled():
+            print("\n".join([f"\n  {store}", in_all, *self.tally.lines(report.applied)]))
+        return report
 
 
 def _run(device: Device, number: int) -> str:

@@ -37,9 +37,7 @@ async def test_a_leader_that_is_killed_under_signals_loses_none_that_was_acknowl
         await load.acknowledges(15)
         leader.start()
         await load.acknowledges(10)
-    report, lines = await load.judged(url)
-    with capsys.disabled():
-        print("\n".join(["\n  NATS, three nodes", *lines]))
+    report = await load.judged("NATS, three nodes", url, capsys)
     assert report.good
     assert report.outcomes >= 40
     assert load.tally.repeated["leader killed"] >= 25

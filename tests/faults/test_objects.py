@@ -111,8 +111,6 @@ async def test_trouble_under_signals_loses_none_that_was_acknowledged(
                 await load.feels()
                 between.set(Mode.PASS)
             await load.acknowledges(4)
-        report, lines = await load.judged(service.url(name))
-    with capsys.disabled():
-        print("\n".join(["\n  objects", *lines]))
+        report = await load.judged("objects", service.url(name), capsys)
     assert report.good
     assert all(load.tally.repeated[fault] for fault, _, _ in troubles)

@@ -40,9 +40,7 @@ async def test_a_disk_that_is_full_under_signals_loses_none_that_was_acknowledge
         await load.feels(12)
         ballast.unlink()
         await load.acknowledges(40)
-    report, lines = await load.judged(url)
-    with capsys.disabled():
-        print("\n".join(["\n  SQLite, its disk full", *lines]))
+    report = await load.judged("SQLite, its disk full", url, capsys)
     assert report.good
     assert report.outcomes >= 80
     assert load.tally.repeated["disk full"] >= 12

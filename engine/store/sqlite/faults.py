@@ -63,6 +63,11 @@ def no_answer(path: Path, *, uncertain: bool) -> StoreUnavailable:
     )
 
 
+def missed_turn() -> StoreUnavailable:
+    """Say that an event loop came too late for its turn."""
+    return StoreUnavailable("this process was too busy to use its turn at the store; nothing was stored")
+
+
 def foreign_boot(path: Path) -> StoreUnavailable:
     """Say that another kernel uses the file at the same time, which SQLite's shared memory does not survive."""
     return StoreUnavailable(

@@ -13,7 +13,6 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from engine.errors import StoreUnavailable
 from engine.store.base import Record, Store
 from engine.store.keys import check_item, check_items, check_key, check_range, range_end
 from engine.store.sqlite.batch import to_record
@@ -37,7 +36,6 @@ class Moment:
         self._connection = connection
         self._at = to_datetime(stamp_us)
         self.created: dict[str, Record] = {}
-        self.volume = 0
         self._keys: list[str] = []
         # What is committed does not change meanwhile.
         self._lasts: dict[str, Record | None] = {}
@@ -72,7 +70,6 @@ class Moment:
         if found is None:
             found = self.created[key] = Record(key, value, self._at)
             insort(self._keys, key)
-            self.volume += len(value)
         return found
 
     def _is_new(self, key: str) -> bool:
@@ -131,8 +128,3 @@ class Moment:
 
     async def close(self) -> None:
         """Do nothing: the moment ends by itself."""
-
-
-def missed() -> StoreUnavailable:
-    """Make the fault of a turn that its event loop came too late for."""
-    return StoreUnavailable("this process was too busy to use its turn at the store; nothing was stored")

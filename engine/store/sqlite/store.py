@@ -26,9 +26,9 @@ from engine.store.batching import Batcher, Bounds
 from engine.store.keys import check_item, check_items, check_key, check_range
 from engine.store.sqlite.batch import to_record
 from engine.store.sqlite.clock import HostClock, SystemHostClock, to_datetime
-from engine.store.sqlite.faults import fault, is_busy, locked, no_answer
+from engine.store.sqlite.faults import fault, is_busy, locked, missed_turn, no_answer
 from engine.store.sqlite.file import open_file
-from engine.store.sqlite.moment import Moment, Operation, missed
+from engine.store.sqlite.moment import Moment, Operation
 from engine.store.sqlite.reading import GET, LAST, Rows, end_of, page
 from engine.store.sqlite.requests import Create, Delete, Items, Load, ReadClock, Turn, Watch, Write, deliver
 from engine.store.sqlite.writer import Writer
@@ -179,12 +179,12 @@ class SqliteStore:
         """Do operations, and commit what they created in the writer's next transaction."""
         loop = asyncio.get_running_loop()
         turn = Turn(loop, loop.create_future(), offered=loop.create_future())
-        fault_of_it: Exception | None = StoreUnavailable("the process is ending", uncertain=True)
+        fault_of_it: StoreUnavailable | None = StoreUnavailable("the process is ending", uncertain=True)
         self._expect(turn)
         try:
             stamp_us = await turn.offered
             if not turn.begin():
-                raise missed()
+                raise missed_turn()
             outcomes = self._take(turn, stamp_us, operations)
             await turn.answer
         except StoreUnavailable as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -38,6 +39,18 @@ class SetHost:
 
     def step_wall_seconds(self, seconds: float) -> None:
         self.at_wall_us += int(seconds * 1_000_000)
+
+
+async def until_asked(store: SqliteStore, count: int = 1) -> None:
+    """Return when the writer has been asked for so many things."""
+    while len(store._waiting) < count:
+        await asyncio.sleep(0)
+
+
+async def until_taken(store: SqliteStore) -> None:
+    """Return when the writer has been asked for something and has taken all of it from its queue."""
+    while not store._writer._queue.empty() or not store._waiting:
+        await asyncio.sleep(0)
 
 
 @pytest.fixture

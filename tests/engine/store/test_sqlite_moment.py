@@ -25,7 +25,7 @@ from engine.store.base import AtOnce, Record, Store
 from engine.store.memory import MemoryStore
 from engine.store.sqlite import SqliteStore, batch, writer
 from engine.store.sqlite.requests import Turn
-from tests.engine.store.conftest import Open, SetHost
+from tests.engine.store.conftest import Open, SetHost, until_asked, until_taken
 
 Items = Sequence[tuple[str, bytes]]
 
@@ -35,12 +35,6 @@ def creating(*keys: str, value: bytes = b"v") -> Callable[[Store], Any]:
         return [await view.create(key, value) for key in keys]
 
     return operation
-
-
-async def until_asked(store: SqliteStore, count: int = 1) -> None:
-    """Return when the writer has been asked for so many things."""
-    while len(store._waiting) < count:
-        await asyncio.sleep(0)
 
 
 def count(shell: sqlite3.Connection) -> int:
@@ -380,9 +374,7 @@ async def test_a_turn_that_is_given_up_keeps_the_file_from_nobody(
     store = open_sqlite()
     shell.execute("BEGIN IMMEDIATE")
     doing = asyncio.create_task(store.at_once(creating("a")))
-    await until_asked(store)
-    while not store._writer._queue.empty():
-        await asyncio.sleep(0)
+    await until_taken(store)
     task = store._moments._task
     assert task is not None
     task.cancel()

@@ -16,7 +16,7 @@ import pytest
 from engine.errors import StoreUnavailable
 from engine.limits import SQLITE_WAL_PAGES
 from engine.store.sqlite import SqliteStore, batch, writer
-from tests.engine.store.conftest import Open
+from tests.engine.store.conftest import Open, until_taken
 
 
 @pytest.fixture
@@ -116,8 +116,7 @@ async def test_a_caller_that_gave_up_before_its_transaction_began_has_stored_not
     store = open_sqlite()
     shell.execute("BEGIN IMMEDIATE")
     first = asyncio.create_task(store.create("first", b""))
-    while not store._writer._queue.empty() or not store._waiting:
-        await asyncio.sleep(0)
+    await until_taken(store)
     gone, stays = asyncio.create_task(store.create("gone", b"")), asyncio.create_task(store.create("stays", b""))
     await asyncio.sleep(0)
     gone.cancel()
