@@ -46,7 +46,8 @@ SQLITE_LOCK_SECONDS: Final = 5.0
 SQLITE_POLL_SECONDS: Final = 0.25
 # How long the writer holds the file for an event loop that was offered a turn and does not come.
 SQLITE_TURN_SECONDS: Final = 2.0
-SQLITE_TURN_OPERATIONS: Final = 200
+# As many as the bridge has in flight: the more share a commit, the less each costs, and the longer the loop is busy.
+SQLITE_TURN_OPERATIONS: Final = 512
 SQLITE_CACHE_KIB: Final = 8_192
 SQLITE_WAL_PAGES: Final = 4_000
 SQLITE_WAL_BYTES: Final = 67_108_864
