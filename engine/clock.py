@@ -8,7 +8,7 @@ import secrets
 import time
 from datetime import UTC, datetime
 from functools import partial
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]
@@ -39,20 +39,16 @@ class Source(Protocol):
 class SystemSource:
     """The machine's clock and its random numbers, which are fetched in stock: a call of the system costs more each."""
 
-    # How often this process, or one that it comes from, was forked: nobody takes from the stock of another.
-    forks: ClassVar[int] = 0
-
     def __init__(self) -> None:
-        self._stock: list[bytes] = []
-        self._stocked_at = 0
+        self._stock = b""
+        self._process = 0
 
     def _random(self) -> bytes:
-        """Take 10 random bytes."""
-        if not self._stock or self._stocked_at != self.forks:
-            fresh = os.urandom(_STOCK_BYTES)
-            self._stock = [fresh[at : at + _NONCE_BYTES] for at in range(0, _STOCK_BYTES, _NONCE_BYTES)]
-            self._stocked_at = self.forks
-        return self._stock.pop()
+        """Take 10 random bytes. A process that was forked begins a stock of its own."""
+        if len(self._stock) < _NONCE_BYTES or self._process != os.getpid():
+            self._stock, self._process = os.urandom(_STOCK_BYTES), os.getpid()
+        taken, self._stock = self._stock[:_NONCE_BYTES], self._stock[_NONCE_BYTES:]
+        return taken
 
     def monotonic(self) -> float:
         return _monotonic()
@@ -65,13 +61,6 @@ class SystemSource:
         left = _TIME_LIMIT_MS - 1 - int(time.time() * 1000)
         chance = int.from_bytes(self._random(), "big")
         return encode(left, _TIME_CHARACTERS) + encode(chance, _ID_CHARACTERS - _TIME_CHARACTERS)
-
-
-def _forked() -> None:
-    SystemSource.forks += 1
-
-
-os.register_at_fork(after_in_child=_forked)
 
 
 def encode(number: int, width: int) -> str:

@@ -24,8 +24,11 @@ def test_a_forked_process_draws_from_a_stock_of_its_own() -> None:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(writing, " ".join(source.nonce() for _ in range(50)).encode())
-        os._exit(0)
+        try:
+            os.write(writing, " ".join(source.nonce() for _ in range(50)).encode())
+        finally:
+            # Whatever happens, the child runs no more of the tests.
+            os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as heard:
         theirs = heard.read().split()
