@@ -20,13 +20,12 @@ from pathlib import Path
 
 import psutil
 
-from tests.benchmarks.signals import Sender
+from tests.benchmarks.signals import KEEP_ALIVE_SECONDS, Sender
 from tests.support.behind import Behind, behind, workflow
 from tests.support.brokers import KINDS, Broker, Kind
 from tests.support.plain_mqtt import CONNECT, PUBLISH, packet, read_packet, text
 
 DEVICES = 100
-KEEP_ALIVE_SECONDS = 600
 LIMITS = {f"WAYSIDE_LIMITS__SIGNALS_{what}": "100000" for what in ("PER_SECOND", "BURST")}
 BARE = """
 import asyncio, sys, time
@@ -59,7 +58,6 @@ asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
 
 
 async def raw(port: int, name: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect; the keep-alive is one that nobody reaches, since amqtt ends a connection whose own is 0."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(packet(CONNECT, text("MQTT") + bytes([4, 2]) + struct.pack("!H", KEEP_ALIVE_SECONDS) + text(name)))
     await read_packet(reader)

@@ -27,6 +27,8 @@ from tests.support.behind import Behind, behind
 from tests.support.brokers import Broker
 from tests.support.plain_mqtt import CONNECT, PUBACK, PUBLISH, SUBACK, SUBSCRIBE, packet, text
 
+# Longer than any run. It is not 0, since amqtt ends a connection whose keep-alive is.
+KEEP_ALIVE_SECONDS = 600
 DEVICES = 100
 CASES = ("held", "held-id", "refused", "delivered")
 # Of the last pieces of a run that goes on after the answer.
@@ -72,7 +74,7 @@ class Sender(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         flags, login = (0b1100_0010, text(self.user) + text(self.password)) if self.password else (2, b"")
-        body = text("MQTT") + bytes([4, flags]) + struct.pack("!H", 600) + text(self.user) + login
+        body = text("MQTT") + bytes([4, flags]) + struct.pack("!H", KEEP_ALIVE_SECONDS) + text(self.user) + login
         listen = "replies/#" if self.password else "d/+/replies/#"
         transport.write(packet(CONNECT, body) + packet(SUBSCRIBE, struct.pack("!H", 1) + text(listen) + b"\0"))
 
