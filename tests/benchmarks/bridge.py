@@ -1,9 +1,10 @@
 """How many signals a second the bridge takes from a broker, against a bare aiomqtt subscriber with manual ack.
 
 `python -m tests.benchmarks.bridge --broker mosquitto --signals 30000`: the same broker, the same messages, in one run.
-`held` are signals that are stored, audited and answered; `refused` are read, checked and answered. Beside the rates
-stands the CPU time that the subscriber's or the gateway's process took for each: what else the machine does moves it
-less. A table, and JSON.
+`held` are signals that are stored, audited and answered; `refused` are read, checked and answered. `answering` is the
+bare subscriber when it publishes an answer to each message, as the gateway does, and knows nothing else of it. Beside
+the rates stands the CPU time that the subscriber's or the gateway's process took for each: what else the machine does
+moves it less. A table, and JSON.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ import asyncio, sys, time
 import aiomqtt
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
-async def main(port, count, version):
+ANSWER = b'{"v":1,"ok":true,"code":202,"id":"%22d","receipt":"%26d","at":"2026-01-01T00:00:00.000Z"}' % (1, 1)
+async def main(port, count, version, answers):
     properties = None
     if version == 5:
         properties = Properties(PacketTypes.CONNECT)
@@ -48,12 +50,15 @@ async def main(port, count, version):
         seen, began, used = 0, 0.0, time.process_time()
         async for message in client.messages:
             began = began or time.monotonic()
+            if answers:
+                _, device, _, workflow, key, _ = message.topic.value.split("/")
+                await client.publish(f"d/{device}/replies/signals/{workflow}/{key}/accepted", ANSWER)
             client._client.ack(message.mid, message.qos)
             seen += 1
             if seen == count:
                 print(time.monotonic() - began, time.process_time() - used, flush=True)
                 return
-asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+asyncio.run(main(*map(int, sys.argv[1:])))
 """
 
 
@@ -102,27 +107,38 @@ class Rate:
     cpu_us: float
 
 
-async def bare(broker: Broker, count: int) -> Rate:
-    version = "5" if broker.kind == "mosquitto" else "3"
+async def listener(port: int) -> Sender:
+    """Connect who hears all answers."""
+    answers = Sender("answers", "", 0)
+    await asyncio.get_running_loop().create_connection(lambda: answers, "127.0.0.1", port)
+    await answers.subscribed.wait()
+    answers.step.clear()
+    return answers
+
+
+async def bare(broker: Broker, count: int, *, answering: bool = False) -> Rate:
+    version = 5 if broker.kind == "mosquitto" else 3
+    numbers = (broker.port, count, version, int(answering))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", BARE, str(broker.port), str(count), version, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", BARE, *map(str, numbers), stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     await process.stdout.readline()
+    answers = await listener(broker.port) if answering else None
     flooding = asyncio.create_task(flood(broker.port, count, "none", f"b{time.monotonic_ns()}-"))
+    heard = await answered(answers, count) if answers else 0.0
     seconds, used = map(float, (await process.stdout.readline()).split())
     await flooding
     await process.wait()
-    return Rate(count / seconds, 1e6 * used / count)
+    if answers:
+        answers.close()
+    return Rate(count / (heard or seconds), 1e6 * used / count)
 
 
 async def bridged(site: Behind, count: int, workflow_of: str) -> Rate:
     assert site.gateway.process is not None
     port, used = site.broker.port, cpu_seconds(site.gateway.process.pid)
-    answers = Sender("answers", "", 0)
-    await asyncio.get_running_loop().create_connection(lambda: answers, "127.0.0.1", port)
-    await answers.subscribed.wait()
-    answers.step.clear()
+    answers = await listener(port)
     flooding = asyncio.create_task(flood(port, count, workflow_of, f"g{time.monotonic_ns()}-"))
     seconds = await answered(answers, count)
     await flooding
@@ -138,7 +154,7 @@ def cpu_seconds(pid: int) -> float:
 
 async def measure(kind: Kind, count: int, rounds: int, directory: Path) -> dict[str, Rate]:
     broker = Broker(kind, directory / "broker")
-    found: dict[str, list[Rate]] = {"bare": [], "held": [], "refused": []}
+    found: dict[str, list[Rate]] = {"bare": [], "answering": [], "refused": [], "held": []}
     async with behind(directory, broker, start=False, **LIMITS) as site:
         for number in range(DEVICES):
             name = f"device-{number:02d}"
@@ -149,6 +165,7 @@ async def measure(kind: Kind, count: int, rounds: int, directory: Path) -> dict[
         # Alone: a gateway that is there reads the same messages, on the same cores.
         for _ in range(rounds):
             found["bare"].append(await bare(broker, count))
+            found["answering"].append(await bare(broker, count, answering=True))
         await site.start()
         for number in range(DEVICES):
             await site.add(f"device-{number:02d}", f"signal:device-{number:02d}/verdict", "signal:door/verdict")
@@ -170,7 +187,7 @@ def main() -> None:
         rates = asyncio.run(measure(chosen.broker, chosen.signals, chosen.rounds, Path(temporary)))
     for name, rate in rates.items():
         part = 100 * rate.per_second / rates["bare"].per_second
-        print(f"{name:<8} {rate.per_second:8.0f} a second   {part:5.0f} % of bare   {rate.cpu_us:6.0f} us of CPU each")
+        print(f"{name:<9} {rate.per_second:8.0f} a second   {part:5.0f} % of bare   {rate.cpu_us:6.0f} us of CPU each")
     shown = {name: asdict(rate) for name, rate in rates.items()}
     print(json.dumps({"broker": chosen.broker, "signals": chosen.signals, "rates": shown}))
 
