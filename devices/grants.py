@@ -82,10 +82,11 @@ def _is_target(text: str) -> bool:
 
 def may_signal(grants: Iterable[Grant], workflow: str, key: str | None) -> bool:
     """Tell whether a signal to `key` of `workflow` is allowed; with `key` None, to a wait of it that has no key."""
-    return any(
-        isinstance(grant, SignalGrant) and grant.workflow in (ANY, workflow) and grant.key in (None, key)
-        for grant in grants
-    )
+    # Loops in full, here and below: they run for every signal, and a generator costs more than what it finds.
+    for grant in grants:
+        if isinstance(grant, SignalGrant) and grant.workflow in (ANY, workflow) and grant.key in (None, key):
+            return True
+    return False
 
 
 def may_read(grants: Iterable[Grant], workflow: str) -> bool:

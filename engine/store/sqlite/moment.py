@@ -90,19 +90,16 @@ class Moment:
 
     async def last(self, prefix: str) -> Record | None:
         check_range(prefix, None, None)
+        end = range_end(prefix)
         if prefix not in self._lasts:
             rows = self._connection.execute(LAST, (prefix, end_of(prefix))).fetchall()
             self._lasts[prefix] = to_record(rows[0]) if rows else None
-        committed = self._lasts[prefix]
-        own = self._own_last(prefix)
-        if own is None or (committed is not None and committed.key > own):
+        committed, keys = self._lasts[prefix], self._keys
+        at = len(keys) if end is None else bisect_left(keys, end)
+        own = keys[at - 1] if at else ""
+        if not own.startswith(prefix) or (committed is not None and committed.key > own):
             return committed
-        return self.created[own]
-
-    def _own_last(self, prefix: str) -> str | None:
-        end = range_end(prefix)
-        at = len(self._keys) if end is None else bisect_left(self._keys, end)
-        return self._keys[at - 1] if at and self._keys[at - 1].startswith(prefix) else None
+        return self.created.get(own)
 
     async def list(self, prefix: str, *, after: str | None = None, limit: int | None = None) -> list[Record]:
         check_range(prefix, after, limit)
