@@ -115,7 +115,14 @@ class WaitsListed:
 
 @dataclass(frozen=True, slots=True)
 class StoreAway:
-    """Nothing durable could be decided; the sender may try again."""
+    """Nothing durable could be decided; the sender may try again.
+
+    `uncertain`: something of it may be stored all the same. `unreadable`: a record in its way cannot be read, so that
+    trying again helps nobody until a person has repaired it.
+    """
+
+    uncertain: bool = False
+    unreadable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from devices.model import Device
 from engine.clock import Source, derived_id
-from engine.errors import BadInput, NotFound, StoreDamaged, StoreUnavailable, WaysideError
+from engine.errors import BadInput, NotFound, StoreDamaged, StoreUnavailable, UnreadableRecord, WaysideError
 from engine.names import is_name, is_record_id, is_signal_id
 from engine.payload import Payload, PayloadProblem, parse_payload
 from engine.results import Answer, NotDeclared, SignalRequest, Taken
@@ -269,7 +269,7 @@ class Deliver:
                 result = await decide()
             except WaysideError as fault:
                 asked.noted = None
-                result = _Result(StoreAway(), fault.code)
+                result = _Result(_away(fault), fault.code)
         delivered = await self._finish(asked, result)
         if self.took is not None and asked.action == "signal":
             self.took(asked.origin.door, self._source.monotonic() - began)
@@ -301,7 +301,8 @@ class Deliver:
             if noted.events is not None:
                 await self._audit.written(noted.events)
         except StoreUnavailable:
-            answer = StoreAway()
+            # What was accepted may be stored, and its event missing.
+            answer = StoreAway(uncertain=words.ok)
             words = say(answer, reader=self._is_reader(asked))
         return Delivered(
             answer=answer,
@@ -361,3 +362,8 @@ class Deliver:
             self._audit.add(entry)
             return True
         return self._audit.refuse(entry)
+
+
+def _away(fault: WaysideError) -> StoreAway:
+    uncertain = isinstance(fault, StoreUnavailable) and fault.uncertain
+    return StoreAway(uncertain=uncertain, unreadable=isinstance(fault, UnreadableRecord))

@@ -16,7 +16,7 @@ from devices.registry import Registry
 from engine.clock import Source
 from engine.limits import MAX_PAYLOAD_BYTES
 from gateway import audit as log
-from gateway.answers import TITLES, BadTopic, RateLimited, Stopping, Words, mqtt_payload, mqtt_reason, say
+from gateway.answers import TITLES, BadTopic, RateLimited, Stopping, StoreAway, Words, mqtt_payload, mqtt_reason, say
 from gateway.auth import CERTIFICATE, Authority, Principal, Rejected
 from gateway.deliver import Deliver, Delivered, Origin
 from gateway.limits import Allowed, DeviceLimits, Limited, Seldom
@@ -222,7 +222,8 @@ class MqttDoor:
 
     def _status(self, who: Admitted, message: Published) -> Handled:
         """Take note of what a device says of itself, within its rate and the size of a signal."""
-        self._authority.saw("device", who.device)
+        if self._authority.standing(_principal(who)) is not None:
+            self._authority.saw("device", who.device)
         if len(message.payload) > MAX_PAYLOAD_BYTES:
             return self._counted(who, _acknowledge(Words(code=413, error="payload_too_large"), ()))
         return self._counted(who, Handled(presence=message.payload))
@@ -249,9 +250,12 @@ class MqttDoor:
                 return await self._deliver.waits(principal, origin, workflow=workflow, raw=raw)
 
     def _handled(self, who: Admitted, about: Topic, message: Published, delivered: Delivered) -> Handled:
-        if delivered.words.code == 503:
-            # MQTT has no words for it: the connection is closed unacknowledged, and the device sends again.
-            raise Unavailable(stopping=isinstance(delivered.answer, Stopping))
+        answer = delivered.answer
+        away = answer if isinstance(answer, StoreAway) else StoreAway()
+        if delivered.words.code == 503 and not away.unreadable:
+            # MQTT has no words for it: the connection is closed unacknowledged, and the device sends again. Over a
+            # record that nobody can read it would do so for ever, and nothing else of it would get through.
+            raise Unavailable(stopping=isinstance(answer, Stopping), uncertain=away.uncertain)
         if delivered.close:
             self._close(who.device)
         replies = (_reply(who, about, message, delivered.words, delivered.id),) if delivered.answer_it else ()

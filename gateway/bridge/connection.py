@@ -24,7 +24,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from gateway.bridge.heard import Heard, published
+from gateway import logs
+from gateway.bridge.heard import MORE, Heard, published
 from gateway.bridge.url import BrokerUrl
 from gateway.bridge.words import plain, refused, unreached
 
@@ -33,18 +34,25 @@ CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 60.0
 KEEP_ALIVE_SECONDS: Final = 30
 READ_BYTES: Final = 65_536
+# How exactly it is known when a connection ended that was closed while this process, or its machine, was asleep.
+TICK_SECONDS: Final = 1.0
 _PUBACK: Final = 0x40
+_log = logs.get_logger("bridge")
 _UNSUPPORTED: Final = frozenset({1, 132})  # CONNACK: unacceptable protocol version (3.1.1: 3.2.2.3, 5: 3.2.2.2)
 _FAILED: Final = 0x80
 
 
 class BrokerFault(Exception):
-    """The broker refused, or the connection is lost. `wrong_protocol`: it may speak another version of MQTT."""
+    """The broker refused, or the connection is lost.
 
-    def __init__(self, reason: str, *, wrong_protocol: bool = False) -> None:
+    `wrong_protocol`: it may speak another version of MQTT; `said`: it has said that it does.
+    """
+
+    def __init__(self, reason: str, *, wrong_protocol: bool = False, said: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.wrong_protocol = wrong_protocol
+        self.said = said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +86,10 @@ class Subscription:
 
 
 class Connection:
-    """A connection that is open. Made by `connect`; of no use once `lost` has returned."""
+    """A connection that is open. Made by `connect`; of no use once `lost` has returned.
+
+    `ended_at` is when it was last known to work, by `monotonic`: what the broker has held back since then is as old.
+    """
 
     def __init__(
         self,
@@ -86,8 +97,15 @@ class Connection:
         paho: Any,  # noqa: ANN401 - it has no public type
         version: int,
         heard: Callable[[Heard], None],
+        monotonic: Callable[[], float],
     ) -> None:
         self.version = version
+        self.ended_at: float | None = None
+        self._monotonic = monotonic
+        self._heard_at = self._awake_at = monotonic()
+        self._tick: asyncio.TimerHandle | None = None
+        self._socket: Any = None
+        self._cut_off = False
         self._heard = heard
         self.session_present = False
         self._client = client
@@ -101,33 +119,79 @@ class Connection:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def _take_over_reading(self) -> None:
+        """Read instead of aiomqtt from the packet on that follows CONNACK; not before `resume`."""
+        if self._socket is not None:
+            return
         self._socket = self._paho.socket()
         self._paho._sock_recv = self._from_buffer  # noqa: SLF001 - see the module's text
-        self._loop.add_reader(self._socket.fileno(), self._readable)
+        self._paused = True
+        # What TLS has taken off the wire already: aiomqtt would try for ever to have paho read it.
+        if waiting := getattr(self._socket, "pending", int)():
+            self._buffer += self._socket.recv(waiting)
+        self._loop.remove_reader(self._socket.fileno())
+        self._heard_at = self._monotonic()
+        self._stay_awake()
+
+    def _stay_awake(self) -> None:
+        self._awake_at = self._monotonic()
+        self._tick = self._loop.call_later(TICK_SECONDS, self._stay_awake)
+
+    def _note_end(self) -> None:
+        """Remember since when there may have been no connection, as soon as it is known that there is none.
+
+        An end that the broker's machine told is as late as it comes, if this process was awake for it. One that is
+        told by silence may be as early as the last word.
+        """
+        if self.ended_at is None:
+            self.ended_at = self._awake_at if self._cut_off else self._heard_at
+        self._rest()
+
+    def _rest(self) -> None:
+        if self._tick is not None:
+            self._tick.cancel()
+
+    def _leave(self) -> None:
+        """Take note that this side ends the connection, which works if something was heard within a keep-alive."""
+        now = self._monotonic()
+        self._cut_off = now - self._heard_at <= KEEP_ALIVE_SECONDS + TICK_SECONDS
+        self._note_end()
 
     def _readable(self) -> None:
         try:
             while True:
                 block = self._socket.recv(READ_BYTES)
-                self._ended = not block
+                if block:
+                    self._heard_at = self._monotonic()
+                else:
+                    self._ended = self._cut_off = True
                 self._buffer += block
                 if not block or not getattr(self._socket, "pending", int)():
                     break
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass
-        except OSError:
-            self._ended = True
+        except OSError as fault:
+            self._ended, self._cut_off = True, isinstance(fault, ConnectionError)
         self._parse()
 
     def _parse(self) -> None:
-        """Have paho read what is there, until nothing is, or the bridge has enough."""
+        """Read what is there, until nothing is, or the bridge has enough; what is no PUBLISH is paho's."""
+        try:
+            self._parse_packets()
+        except Exception as fault:  # noqa: BLE001 - no reader would be left, and nobody would be told
+            _log.error("the broker sent what cannot be read", fault=type(fault).__name__)
+            self.abort()
+
+    def _parse_packets(self) -> None:
         at = 0
         while (at < len(self._buffer) or self._ended) and not self._paused and self._paho.socket() is not None:
             # Between packets; paho may be in the middle of one, of which the rest is its own.
-            if self._paho._in_packet["command"] == 0 and (found := published(self._buffer, self.version, at)):  # noqa: SLF001
-                heard, at = found
+            found = published(self._buffer, self.version, at) if self._paho._in_packet["command"] == 0 else None  # noqa: SLF001
+            if found is not None and (heard := found[0]) is not None:
+                at = found[1]
                 self._heard(heard)
                 continue
+            if found is MORE and not self._ended:
+                break
             del self._buffer[:at]
             at, before = 0, len(self._buffer)
             self._paho.loop_read()
@@ -165,6 +229,7 @@ class Connection:
 
     def abort(self) -> None:
         """End the connection without a word, so that the broker publishes its will."""
+        self._note_end()
         self._paho._sock_close()  # noqa: SLF001
         if not self._client._disconnected.done():  # noqa: SLF001
             self._client._disconnected.set_result(None)  # noqa: SLF001
@@ -236,40 +301,53 @@ def _length(size: int) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def connect(options: Options, heard: Callable[[Heard], None]) -> AsyncIterator[Connection]:
+async def connect(
+    options: Options, heard: Callable[[Heard], None], monotonic: Callable[[], float] | None = None
+) -> AsyncIterator[Connection]:
     """Connect, hand every message to `heard` on the event loop, and disconnect at the end. Raises `BrokerFault`.
 
-    Nothing is heard before the context is entered but what the broker's session held for this client.
+    Nothing is heard before the context is entered. `monotonic` goes on while the machine sleeps; without it the event
+    loop's own clock is taken.
     """
     client = _client(options)
     paho: Any = client._client  # noqa: SLF001 - see the module's text
-    connection = Connection(client, paho, options.version, heard)
+    connection = Connection(client, paho, options.version, heard, monotonic or asyncio.get_running_loop().time)
     paho._ssl_wrap_socket = lambda plain_socket: _under_tls(plain_socket, paho, options.url.host)  # noqa: SLF001
     paho.manual_ack_set(on=True)
-    paho.on_message = lambda _client, _data, message: _hand_on(message, heard, connection)
     _note_answers(client, paho, connection)
     alerts = _note_alerts(paho)
     try:
-        await client.__aenter__()
-    except MqttConnectError as fault:
-        code = fault.rc if isinstance(fault.rc, int) else getattr(fault.rc, "value", None)
-        raise BrokerFault(refused(code, fault, options.url), wrong_protocol=code in _UNSUPPORTED) from None
-    except (aiomqtt.MqttError, ssl.SSLError, ValueError) as fault:
-        # Reached, and no CONNACK: some hang up on a version that they do not know, some say nothing at all.
-        reached = not alerts and (paho.socket() is not None or isinstance(fault, _EndedEarly))
-        paho._sock_close()  # noqa: SLF001 - aiomqtt leaves it open after a time-out
-        why = unreached(fault, alerts[-1] if alerts else None, options.url)
-        raise BrokerFault(why, wrong_protocol=reached) from None
+        await _enter(client, paho, alerts, options.url)
+    except BaseException:
+        connection._rest()  # noqa: SLF001
+        raise
     client.timeout = ANSWER_SECONDS
-    connection._take_over_reading()  # noqa: SLF001
+    connection.resume()
     try:
         yield connection
     finally:
+        connection._leave()  # noqa: SLF001
         connection._flush()  # noqa: SLF001
         with contextlib.suppress(aiomqtt.MqttError, OSError):
             await client.__aexit__(None, None, None)
         if client._disconnected.done() and not client._disconnected.cancelled():  # noqa: SLF001
             client._disconnected.exception()  # noqa: SLF001 - it was seen
+
+
+async def _enter(client: aiomqtt.Client, paho: Any, alerts: list[ssl.SSLError], url: BrokerUrl) -> None:  # noqa: ANN401
+    try:
+        await client.__aenter__()
+    except MqttConnectError as fault:
+        code = fault.rc if isinstance(fault.rc, int) else getattr(fault.rc, "value", None)
+        raise BrokerFault(refused(code, fault, url), wrong_protocol=code in _UNSUPPORTED, said=True) from None
+    except (aiomqtt.MqttError, ssl.SSLError, ValueError) as fault:
+        # Reached, and no CONNACK: some hang up on a version that they do not know, some say nothing at all.
+        reached = not alerts and (paho.socket() is not None or isinstance(fault, _EndedEarly))
+        paho._sock_close()  # noqa: SLF001 - aiomqtt leaves it open after a time-out
+        why = unreached(fault, alerts[-1] if alerts else None, url)
+        raise BrokerFault(why, wrong_protocol=reached) from None
+    if paho.socket() is None:
+        raise BrokerFault("the broker hung up behind its CONNACK")
 
 
 def _under_tls(plain_socket: socket.socket, paho: Any, host: str) -> ssl.SSLSocket:  # noqa: ANN401
@@ -322,8 +400,12 @@ def _note_answers(client: aiomqtt.Client, paho: Any, connection: Connection) -> 
     def connected(paho: Any, data: Any, flags: Any, code: Any, properties: Any = None) -> None:  # noqa: ANN401
         connection.session_present = bool(flags.session_present)
         client._on_connect(paho, data, flags, code, properties)  # noqa: SLF001
+        if client._connected.done() and client._connected.exception() is None:  # noqa: SLF001
+            # Here, and not later: what the session held comes in one burst with this, and no word of it is paho's.
+            connection._take_over_reading()  # noqa: SLF001
 
     def disconnected(paho: Any, data: Any, flags: Any, code: Any, properties: Any = None) -> None:  # noqa: ANN401
+        connection._note_end()  # noqa: SLF001
         waiting = client._connected  # noqa: SLF001
         if not waiting.done():
             waiting.set_exception(
@@ -350,29 +432,3 @@ def _note_alerts(paho: Any) -> list[ssl.SSLError]:  # noqa: ANN401
 
     paho._sock_recv = noting  # noqa: SLF001
     return found
-
-
-def _hand_on(message: Any, heard: Callable[[Heard], None], connection: Connection) -> None:  # noqa: ANN401
-    mid = message.mid if message.qos else 0
-    try:
-        topic = message.topic
-    except UnicodeDecodeError:
-        if mid:
-            connection.acknowledge((mid,))
-        return
-    properties = message.properties if connection.version == 5 else None
-    if properties is None or properties.isEmpty():
-        heard(Heard(topic, message.payload, mid, message.retain, message.dup))
-        return
-    heard(
-        Heard(
-            topic,
-            message.payload,
-            mid,
-            message.retain,
-            message.dup,
-            getattr(properties, "ResponseTopic", None),
-            getattr(properties, "CorrelationData", None),
-            tuple(getattr(properties, "UserProperty", ())),
-        )
-    )

@@ -16,6 +16,7 @@ from devices.registry import Registry
 from engine.clock import Source
 from engine.errors import StoreUnavailable
 from gateway import audit as log
+from gateway import logs
 from gateway.auth import Authority, Principal
 from gateway.bridge.heard import Heard
 from gateway.bridge.topics import Elsewhere, FromDevice, Marker, Nonsense, Short, ShortForm, read
@@ -29,6 +30,11 @@ from gateway.topics import STATUS_TOPIC, SignalTopic, canonical, parse_topic
 RETRY_SECONDS: Final = 0.25
 MAX_RETRY_SECONDS: Final = 5.0
 UNKNOWN_ANSWER_SECONDS: Final = 1.0
+# After this long without the store, the log says what the broker is kept waiting for; once in so many seconds.
+SLOW_SECONDS: Final = 10.0
+TELL_SECONDS: Final = 60.0
+_MAX_TOPIC_BYTES: Final = 65_535  # MQTT 5, 1.5.4
+_log = logs.get_logger("bridge")
 _NEEDS_ID: Final = "over a shared subscription a signal needs an id: signals/<workflow>/<key>/<signal-id>"
 
 
@@ -75,25 +81,46 @@ class Handling:
         self._ids_required = ids_required
         self._looked = Seldom(UNKNOWN_ANSWER_SECONDS, capacity=1)
         self._unknown = Seldom(UNKNOWN_ANSWER_SECONDS)
+        self._named = Seldom(UNKNOWN_ANSWER_SECONDS, capacity=1)
+        self._told = Seldom(TELL_SECONDS, capacity=1)
 
     async def decide(
-        self, heard: Heard, *, age_seconds: float, stale: bool, replays: bool, stopped: Callable[[], bool]
+        self,
+        heard: Heard,
+        *,
+        age_seconds: float,
+        is_stale: Callable[[float], bool],
+        replays: bool,
+        stopped: Callable[[], bool],
     ) -> list[Outgoing]:
-        """Decide a message, durably, trying again while the store is away; raises `Unavailable` once `stopped`."""
+        """Decide a message, durably, trying again while the store is away; raises `Unavailable` once `stopped`.
+
+        It grows older meanwhile, unless an attempt may have landed: that one was in time.
+        """
         out, parcels = self._opened(heard, replays=replays)
+        began = self._source.monotonic()
         for parcel in parcels:
-            again, wait = False, RETRY_SECONDS
+            age, landed, again, wait = age_seconds, False, False, RETRY_SECONDS
             while True:
-                origin = Origin(door="bridge", address=self._address, age_seconds=age_seconds, stale=stale, again=again)
+                stale = not landed and is_stale(age)
+                origin = Origin(door="bridge", address=self._address, age_seconds=age, stale=stale, again=again)
                 try:
                     out += await self._publish(parcel, origin)
                     break
                 except Unavailable as fault:
                     if fault.stopping or stopped():
                         raise
+                    landed = landed or fault.uncertain
                 await asyncio.sleep(wait)
                 again, wait = True, min(MAX_RETRY_SECONDS, wait * 2)
+                waited = self._source.monotonic() - began
+                self._tell_of_delay(waited)
+                age = age if landed else age_seconds + waited
         return out
+
+    def _tell_of_delay(self, seconds: float) -> None:
+        if seconds >= SLOW_SECONDS and self._told.due("", self._source.monotonic()):
+            _log.warning("the store takes no message; the broker keeps what comes", seconds=round(seconds))
 
     def _opened(self, heard: Heard, *, replays: bool) -> tuple[list[Outgoing], Sequence[Parcel]]:
         """Tell whose messages are in it, and what has to be cleared at the broker."""
@@ -113,7 +140,7 @@ class Handling:
                 mapped = self._maps.read(heard.topic, heard.payload)
                 return [], [Parcel(it.device, Published(it.topic, it.payload, 1)) for it in mapped]
             case Nonsense():
-                self._drop("topic.refused", "bad_topic", heard)
+                self._drop("topic.refused", "bad_topic" if heard.topic else "malformed", heard)
                 return [], ()
             case Marker():
                 return [], ()
@@ -121,8 +148,8 @@ class Handling:
     def _own(self, device: str, topic: str, heard: Heard, *, replays: bool) -> tuple[list[Outgoing], Sequence[Parcel]]:
         if topic == STATUS_TOPIC:
             return [], () if heard.retain and replays else (Parcel(device, _published(topic, heard)),)
-        if not heard.payload and not topic.startswith("get/"):
-            # What clears a retained message, ours included: no signal, and no run.
+        if not heard.payload and (heard.retain or not topic.startswith("get/")):
+            # What clears a retained message, ours included: no signal, no run and no question.
             return [], ()
         clear = [Outgoing(heard.topic, b"", retain=True)] if heard.retain else []
         if heard.retain and replays:
@@ -140,10 +167,15 @@ class Handling:
             handled = self._door.refuse(admitted, message, _NEEDS_ID, address=self._address)
         else:
             handled = await self._door.publish(admitted, message, address=self._address, origin=origin)
-        if not known and not self._unknown.due(parcel.device, self._source.monotonic()) and not _has_id(message):
-            # Nobody has the gateway send as much as they like to topics that no device has.
-            return []
-        return _replies(parcel.device, handled)
+        return self._within_reason(parcel, handled, known=known)
+
+    def _within_reason(self, parcel: Parcel, handled: Handled, *, known: bool) -> list[Outgoing]:
+        """Give the replies; nobody has the gateway send as much as they like to topics that no device has."""
+        replies = _replies(parcel.device, handled)
+        if known or not replies or self._unknown.due(parcel.device, self._source.monotonic()):
+            return replies
+        nobody = self._registry.device(parcel.device) is None
+        return [] if nobody or not _has_id(parcel.message) else replies
 
     async def _principal(self, device: str) -> Principal:
         if self._registry.device(device) is None and self._looked.due("", self._source.monotonic()):
@@ -155,6 +187,9 @@ class Handling:
         return self._authority.vouched_for(device)
 
     def _drop(self, action: str, reason: str, heard: Heard, workflow: str = "", key: str = "") -> None:
+        if workflow and not self._named.due("", self._source.monotonic()):
+            # Whoever makes names up fills no log: without them it is one refusal, repeated.
+            workflow = key = ""
         entry = log.Entry(
             action=action,
             result="dropped",
@@ -198,6 +233,7 @@ def _replies(device: str, handled: Handled) -> list[Outgoing]:
 def _where(device: str, reply: Reply) -> str:
     """Name the topic of a reply: always in the canonical form, since other devices share the broker."""
     wanted = reply.response_topic
-    if wanted is None or any(character in "+#\0" for character in wanted):
+    if wanted is None or not wanted.isprintable() or any(character in "+#" for character in wanted):
         return canonical(device, reply.topic)
-    return wanted if wanted.startswith(f"d/{device}/") else canonical(device, wanted)
+    topic = wanted if wanted.startswith(f"d/{device}/") else canonical(device, wanted)
+    return topic if len(topic.encode()) <= _MAX_TOPIC_BYTES else canonical(device, reply.topic)

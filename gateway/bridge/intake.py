@@ -1,7 +1,9 @@
 """The messages of the bridge's connections: decided side by side, acknowledged in order, and never before durable.
 
-A message id belongs to a session: a message that was decided when its connection was lost, and is sent again on the
-next one, is known by its id and its digest, answered as before and not decided a second time.
+A message id belongs to a session: a message that was decided and could not be acknowledged before its connection was
+lost, and is sent again on the next one, is known by its id and its digest, answered as before and not decided a second
+time. One whose acknowledgement was written and never arrived is decided again: the broker may have begun to use its id
+for another message, and nobody can tell an equal one from the same one.
 """
 
 from __future__ import annotations
@@ -87,8 +89,11 @@ class Intake:
 
     async def detach(self) -> None:
         """End with a connection: what is being decided is decided, for whoever gets the message next."""
-        self._connection = None
+        attached, self._connection = self._connection is not None, None
         self._early.clear()
+        if not attached:
+            # What an earlier connection left behind is what the next one needs.
+            return
         self._stopping = True
         try:
             while self._tasks:
@@ -102,6 +107,10 @@ class Intake:
         }
         self._order.clear()
         self._by_mid.clear()
+
+    def forget(self) -> None:
+        """Know no message from before: somebody else has had the session since."""
+        self._carried.clear()
 
     async def finish(self, grace_seconds: float) -> None:
         """Wait until what has come is decided and acknowledged, `grace_seconds` at most."""
@@ -151,13 +160,11 @@ class Intake:
         return True
 
     async def _take(self, entry: _InProgress, message: Heard, age: float, connection: Connection) -> None:
-        stale = self._backlog.is_stale(age)
-        self.counts.stale += stale
         try:
             entry.out = await self.handling.decide(
                 message,
                 age_seconds=age,
-                stale=stale,
+                is_stale=self._is_stale,
                 replays=connection.version != 5,
                 stopped=lambda: self._stopping,
             )
@@ -168,6 +175,11 @@ class Intake:
             _log.error("a message could not be handled and is dropped", fault=type(fault).__name__)
             entry.out = ()
         self._decided(entry, connection)
+
+    def _is_stale(self, age_seconds: float) -> bool:
+        stale = self._backlog.is_stale(age_seconds)
+        self.counts.stale += stale
+        return stale
 
     def _decided(self, entry: _InProgress, connection: Connection) -> None:
         if connection is not self._connection:
@@ -183,7 +195,7 @@ class Intake:
         if mids:
             self.counts.acknowledged += len(mids)
             connection.acknowledge(mids)
-        if len(self._order) < self.in_flight // 2:
+        if len(self._order) <= self.in_flight // 2:
             connection.resume()
 
     def _mark(self, marker: Marker, message: Heard, connection: Connection) -> None:
@@ -199,7 +211,8 @@ class Intake:
 
 
 def _digest(message: Heard) -> bytes:
-    return hashlib.sha256(message.topic.encode() + b"\0" + message.payload).digest()
+    named = "\0".join((message.topic, *(text for pair in message.user_properties for text in pair)))
+    return hashlib.sha256(named.encode() + b"\0\0" + message.payload).digest()
 
 
 def _filter_of(topic: str) -> str:

@@ -77,6 +77,7 @@ class Bridge:
         self._began = False
         self._lost_at: float | None = None
         self._version = 3 if options.url.protocol == "3.1.1" else 5
+        self._spoken = 0
         self._failures = 0
         self._connection: Connection | None = None
         self.state: State = "connecting"
@@ -99,17 +100,24 @@ class Bridge:
             try:
                 if not self._options.share and not await self._claims.take():
                     self._set("standby")
-                    self._began = False
+                    self._forget()
                     await asyncio.sleep(STANDBY_SECONDS)
                     continue
                 await self._connected_once()
             except _Replaced:
                 _log.info("another instance is the active bridge now")
-                self._began, self._lost_at = False, None
+                self._forget()
             except BrokerFault as fault:
                 await self._pause(fault.reason)
             except WaysideError as fault:
                 await self._pause(fault.message)
+            except Exception as fault:  # noqa: BLE001 - the other doors stay open, and this one is tried again
+                await self._pause(f"it failed: {type(fault).__name__}")
+
+    def _forget(self) -> None:
+        """Know no more of the session than any other instance: another one has it, or has had it since."""
+        self._began, self._lost_at = False, None
+        self._intake.forget()
 
     async def stop(self, grace_seconds: float) -> None:
         """Take nothing more, finish what has come, say goodbye to the broker and let another instance take over."""
@@ -160,23 +168,39 @@ class Bridge:
             will=Will(topic=status_topic(self._client_id), payload=b"" if self._options.share else _OFFLINE),
         )
         since = self._source.monotonic()
+        connection: Connection | None = None
         try:
-            async with connect(options, self._intake.heard) as connection:
+            async with connect(options, self._intake.heard, self._source.monotonic) as connection:
                 connection.pause()
+                self._spoken = max(self._spoken, connection.version)
                 await self._work_on(connection)
         except BrokerFault as fault:
-            if fault.wrong_protocol and self._options.url.protocol == "auto":
-                self._version = 3 if self._version == 5 else 5
-                if self._version == 3:
-                    return
+            if self._try_other_version(fault, connection):
+                return
             raise
         finally:
             self._connection = None
-            if self.state == "connected":
-                self._lost_at = self._source.monotonic()
+            if self.state == "connected" and connection is not None:
+                self._lost_at = connection.ended_at
             await self._intake.detach()
             if self._source.monotonic() - since >= STABLE_SECONDS:
                 self._failures = 0
+
+    def _try_other_version(self, fault: BrokerFault, connection: Connection | None) -> bool:
+        """Choose which version of MQTT is spoken next; tell whether it is worth an attempt at once.
+
+        A broker that has spoken MQTT 5 is believed to speak another only when it says so: whoever hangs up, a proxy
+        in front of it for one, says nothing. One that was left for hanging up is asked again at each new connection.
+        """
+        if self._options.url.protocol != "auto":
+            return False
+        if connection is not None:
+            self._version = 5
+            return False
+        if not fault.wrong_protocol or (self._spoken == 5 and not fault.said):
+            return False
+        self._version = 3 if self._version == 5 else 5
+        return self._version == 3
 
     async def _work_on(self, connection: Connection) -> None:
         gap = await self._gap(connection)
@@ -196,11 +220,12 @@ class Bridge:
             return
         self._set("catching up")
         connection.resume()
-        if refused := await connection.subscribe(wanted):
-            raise BrokerFault(f"it does not let the bridge subscribe to {', '.join(refused)}")
         try:
             async with asyncio.TaskGroup() as group:
+                # From the first word on: nobody else hears of a loss while an answer is waited for.
                 group.create_task(self._until_lost(connection), name="bridge loss")
+                if refused := await connection.subscribe(wanted):
+                    raise BrokerFault(f"it does not let the bridge subscribe to {', '.join(refused)}")
                 group.create_task(self._mark(connection, backlog, marked, nonce), name="bridge markers")
                 group.create_task(self._watch_claim(), name="bridge claim")
                 group.create_task(self._hand_out(connection), name="bridge commands")

@@ -80,7 +80,7 @@ def read(topic: str) -> Incoming:
             return FromDevice(device, "/".join(rest))
         case ["signals", workflow, key] | ["signals", workflow, key, _] if is_name(workflow) and is_name(key):
             return Short(workflow, key)
-        case ["d" | "signals" | "gateway", *_]:
+        case ["d" | "signals" | "gateway", *_] | [""]:
             return Nonsense()
         case _:
             return Elsewhere()

@@ -108,12 +108,14 @@ class Handled(Struct, frozen=True):
 class Unavailable(Exception):
     """Raised by `publish` when nothing durable was decided: the connection is closed unacknowledged.
 
-    MQTT 5 is told 0x89 (server busy), or 0x8B with `stopping`; the device sends again after it reconnects.
+    MQTT 5 is told 0x89 (server busy), or 0x8B with `stopping`; the device sends again after it reconnects. With
+    `uncertain`, something of it may be stored all the same.
     """
 
-    def __init__(self, *, stopping: bool = False) -> None:
+    def __init__(self, *, stopping: bool = False, uncertain: bool = False) -> None:
         super().__init__("stopping" if stopping else "unavailable")
         self.stopping = stopping
+        self.uncertain = uncertain
 
 
 class Application(Protocol):
