@@ -22,7 +22,8 @@ class StubBroker:
     """It keeps a session for everybody, lets everybody in and gives back what the bridge says to itself.
 
     `connecting(n, level)` may answer the `n`-th CONNECT otherwise (`HANG_UP`, or bytes), and `subscribing(n)` its
-    SUBSCRIBE. `held` comes behind the next SUBACK: what the session kept. Nothing gets through on the connection that is `silent`.
+    SUBSCRIBE. `held` comes behind the next SUBACK: what the session kept. Nothing gets through on the connection that
+    is `silent`.
     """
 
     connecting: Callable[[int, int], Answer] = lambda _n, _level: None
