@@ -191,16 +191,26 @@ class CuttingProxy:
         self._host, self._port = host, port
         self._bytes_left: int | None = None
         self._deaf = False
+        self._serving: set[asyncio.Task[None]] = set()
         self.port = 0
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
         await self._server.wait_closed()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # In a task of our own: one of asyncio's that is cancelled prints a traceback (Python 3.11).
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
 
     def cut_after(self, byte_count: int) -> None:
         """Let the device send this many bytes more, then cut: in the middle of a packet, or right behind it."""
@@ -214,18 +224,19 @@ class CuttingProxy:
         self._bytes_left, self._deaf = None, False
         try:
             far_reader, far_writer = await asyncio.open_connection(self._host, self._port)
+            up, down = self._up(reader, far_writer), self._down(far_reader, writer)
+            ways = {asyncio.create_task(up), asyncio.create_task(down)}
+            try:
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for way in ways:
+                    way.cancel()
+                await asyncio.gather(*ways, return_exceptions=True)
+                far_writer.close()
         except OSError:
-            writer.close()
-            return
-        ways = {asyncio.create_task(self._up(reader, far_writer)), asyncio.create_task(self._down(far_reader, writer))}
-        try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            pass
         finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
             writer.close()
-            far_writer.close()
 
     async def _up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(4096):

@@ -70,7 +70,7 @@ async def double_grants(client: Client) -> list[str]:
     """Name the keys that more than one device is granted by name: the short form is refused for them."""
     holders: dict[str, list[str]] = {}
     for device in (await client.listed("/devices", "devices"))["devices"]:
-        for grant in device["grants"] if device["state"] == "active" else ():
+        for grant in device["grants"] if device["state"] == "active" and device["tokens"] else ():
             if grant.startswith("signal:") and "/" in grant and "*" not in grant:
                 holders.setdefault(grant[7:], []).append(device["device"])
     return [f"{key} ({', '.join(names)})" for key, names in sorted(holders.items()) if len(names) > 1]

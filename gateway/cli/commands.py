@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
+from engine.format import writer
 from gateway.cli import invocation
 
 app: Final = typer.Typer(
@@ -40,8 +41,19 @@ _COMMANDS: Final[Mapping[str, str]] = {
 }
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(writer())
+        raise typer.Exit
+
+
 @app.callback()
-def root() -> None:
+def root(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show which build this is.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
     """A gateway through which a device's MQTT message moves a waiting workflow run."""
 
 

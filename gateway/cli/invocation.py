@@ -10,6 +10,8 @@ from typing import Final
 
 from engine.errors import BadInput
 
+_MAX_TOKEN_FILE_BYTES: Final = 4_096
+_HOLDS: Final = "it holds one operator's token and is readable by you alone (chmod 600)"
 _FLAGS: Final = {"--json": "json"}
 _VALUES: Final = {
     "--data": "data",
@@ -43,14 +45,24 @@ class Invocation:
         environment = os.environ if environment is None else environment
         file = self.token_file or environment.get("WAYSIDE_TOKEN_FILE")
         if file is None:
-            return environment.get("WAYSIDE_TOKEN")
+            given = environment.get("WAYSIDE_TOKEN")
+            return None if given is None else _checked(given, "WAYSIDE_TOKEN")
         try:
-            return Path(file).read_text(encoding="utf-8").strip()
+            with Path(file).open("rb") as opened:
+                text = opened.read(_MAX_TOKEN_FILE_BYTES + 1).decode()
         except (OSError, UnicodeDecodeError) as fault:
-            raise BadInput(
-                f"the token file {file} cannot be read ({type(fault).__name__})",
-                hint="it holds one operator's token and is readable by you alone (chmod 600)",
-            ) from None
+            raise BadInput(f"the token file {file} cannot be read ({type(fault).__name__})", hint=_HOLDS) from None
+        return _checked(text, f"the token file {file}")
+
+
+def _checked(text: str, where: str) -> str:
+    """Give the token that stands somewhere; raises `BadInput` for what is none. It is never shown."""
+    token = text.strip()
+    if not token:
+        raise BadInput(f"{where} is empty", hint=_HOLDS)
+    if len(text) > _MAX_TOKEN_FILE_BYTES or not token.isascii() or not token.isprintable() or " " in token:
+        raise BadInput(f"{where} holds something else than one token", hint=_HOLDS)
+    return token
 
 
 def parse(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> Invocation:

@@ -293,3 +293,25 @@ def test_the_file_imports_the_standard_library_and_aiomqtt_alone() -> None:
             assert node.level == 0
             imported.add((node.module or "").partition(".")[0])
     assert imported - sys.stdlib_module_names == {"aiomqtt"}
+
+
+async def test_a_proxy_that_is_left_in_the_middle_of_a_connection_ends_it_without_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        ended.set()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        async with CuttingProxy("127.0.0.1", server.sockets[0].getsockname()[1]) as proxy:
+            _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            while not proxy._serving:  # accepted
+                await asyncio.sleep(0)
+        await asyncio.wait_for(ended.wait(), 10)
+        writer.close()
+        await asyncio.sleep(0)
+    assert not caplog.records

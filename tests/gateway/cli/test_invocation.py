@@ -48,3 +48,17 @@ def test_a_token_file_that_cannot_be_read_is_named_with_what_to_do(tmp_path: Pat
 def test_the_server_may_be_named_by_the_environment() -> None:
     assert parse([], {"WAYSIDE_SERVER": "http://a"}).server == "http://a"
     assert parse(["--server", "http://b"], {"WAYSIDE_SERVER": "http://a"}).server == "http://b"
+
+
+@pytest.mark.parametrize("text", ["", " \n", "two words", "wsu_ünï", "wsu_a\nwsu_b", "x" * 5_000])
+def test_what_is_no_token_is_refused_before_it_is_sent_and_not_shown(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(text)
+    for environment in ({"WAYSIDE_TOKEN": text}, {"WAYSIDE_TOKEN_FILE": str(file)}):
+        with pytest.raises(BadInput) as caught:
+            parse([], {}).token(environment)
+        assert not text.strip() or text.strip() not in str(caught.value)
+
+
+def test_the_end_of_a_windows_line_is_no_part_of_a_token() -> None:
+    assert parse([], {}).token({"WAYSIDE_TOKEN": "wsu_env\r\n"}) == "wsu_env"
