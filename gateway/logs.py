@@ -10,6 +10,7 @@ import logging
 import re
 import sys
 from collections.abc import MutableMapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePath
 from typing import Final, Literal, TextIO
@@ -23,6 +24,8 @@ with without("rich"):
     import structlog
 
 MAX_TEXT: Final = 500
+REPEAT_SECONDS: Final = 10.0
+_MAX_SAID: Final = 200
 _TOKEN: Final = re.compile(r"ws[du]_[0-9A-Za-z]{8,}")
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 # What parts that log by the standard library fill in is ids, names and the store's faults.
@@ -67,11 +70,42 @@ def get_logger(name: str) -> Logger:
     return logger
 
 
+@dataclass(slots=True)
+class _Said:
+    """When a line was last written, and how often it has come since."""
+
+    since: float
+    more: int = 0
+
+
 class _Forward(logging.Handler):
-    """Takes the lines of libraries; what they say of a fault is left out but for its kind."""
+    """Takes the lines of libraries; what they say of a fault is left out but for its kind.
+
+    One that comes again within `REPEAT_SECONDS` is counted: a stranger can have some of them written at will.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[tuple[str, str], _Said] = {}
+
+    def _is_told(self, record: logging.LogRecord, fields: dict[str, object]) -> bool:
+        at = (record.name, str(record.msg))
+        said = self._said.pop(at, None)
+        if said is not None and 0 <= record.created - said.since < REPEAT_SECONDS:
+            said.more += 1
+            self._said[at] = said
+            return False
+        if said is not None and said.more:
+            fields["more"] = said.more
+        self._said[at] = _Said(record.created)
+        if len(self._said) > _MAX_SAID:
+            del self._said[next(iter(self._said))]
+        return True
 
     def emit(self, record: logging.LogRecord) -> None:
         fields: dict[str, object] = {"part": record.name}
+        if not record.name.startswith(_OURS) and not self._is_told(record, fields):
+            return
         if record.exc_info and record.exc_info[0]:
             fields["fault"] = record.exc_info[0].__name__
         # Of others the template, never the arguments: those may be anything.

@@ -103,3 +103,28 @@ def test_lines_below_the_level_are_dropped() -> None:
     log.info("quiet")
     log.warning("loud")
     assert [line["event"] for line in lines(stream)] == ["loud"]
+
+
+def test_a_librarys_line_that_comes_again_is_counted_and_another_one_is_not() -> None:
+    stream = io.StringIO()
+    logs.configure(console=False, stream=stream)
+    (handler,) = logging.getLogger().handlers
+    for at, text in ((0, "Invalid"), (1, "Invalid"), (1, "Other"), (9, "Invalid"), (11, "Invalid"), (25, "Invalid")):
+        record = logging.LogRecord("uvicorn.error", logging.WARNING, "", 0, text, (), None)
+        record.created = 1_000.0 + at
+        handler.handle(record)
+    assert [(line["event"], line.get("more")) for line in lines(stream)] == [
+        ("Invalid", None),
+        ("Other", None),
+        ("Invalid", 2),
+        ("Invalid", None),
+    ]
+
+
+def test_of_librarys_lines_only_so_many_are_remembered() -> None:
+    logs.configure(console=False, stream=io.StringIO())
+    (handler,) = logging.getLogger().handlers
+    for number in range(1_000):
+        handler.handle(logging.LogRecord("library", logging.WARNING, "", 0, f"line {number}", (), None))
+    assert isinstance(handler, logs._Forward)
+    assert len(handler._said) == logs._MAX_SAID
