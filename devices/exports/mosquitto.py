@@ -1,4 +1,8 @@
-"""Mosquitto: a password file, an access list, and the settings without which neither keeps devices apart."""
+"""Mosquitto: a password file, an access list, and the settings that put both into force.
+
+One rule is not among them, `use_username_as_clientid`: it is a listener's. In an included file it would be that of
+Mosquitto's default listener, which is thereby opened, unencrypted, on port 1883 of every address.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +26,15 @@ from devices.model import Device
 DIRECTORY = "/etc/mosquitto/wayside"
 SETTINGS = """\
 # Read by mosquitto.conf: include_dir, or copy the lines. Paths are those that the broker sees.
+# No option here may be one of a listener's: in an included file it would open another, on port 1883 of every address.
+# So the file that includes this one has to say
+#   per_listener_settings false      (as it is by default; otherwise the two files below are options of a listener)
+# and under each of its listeners
+#   use_username_as_clientid true
+# without which anybody who may connect can take the session of another: the client id is theirs to choose.
 allow_anonymous false
 password_file {directory}/wayside.passwd
 acl_file {directory}/wayside.acl
-
-# Without this anybody who may connect can take the session of another: the client id is theirs to choose. It belongs to
-# a listener: where listeners stand in another file than this one, it has to be written there, under each of them.
-use_username_as_clientid true
 
 # A packet over this closes the connection. message_size_limit would acknowledge it and drop it.
 max_packet_size 65536

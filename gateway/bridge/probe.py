@@ -250,7 +250,9 @@ class Probe:
                 lost = True
         text = "another's client id ends its connection" if lost else "another's client id takes nothing from it"
         rule = "the client id belongs to the user name" if lost else ""
-        return [Found(TAKE_OVER, text, rule, "use_username_as_clientid true")]
+        # Of a listener's options none may be in a file that is included, as the export is.
+        line = "use_username_as_clientid true, under each listener line of mosquitto.conf itself"
+        return [Found(TAKE_OVER, text, rule, line)]
 
     # -- hands -------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Proves that the configurations in `deploy/` start as they are, with an export, and let a device signal."""
+"""Proves that the configurations in `deploy/` start as they are, let a device signal, and open one door alone."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.support.behind import behind, ear
@@ -22,8 +24,14 @@ DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 PASSWORD = "the-bridge-s-own"
 
 
+@dataclass
 class Deployed(Broker):
-    """A broker that is started by its configuration in `deploy/`, but for its ports, in a directory of its own."""
+    """A broker that is started by its configuration in `deploy/`, but for its ports, in a directory of its own.
+
+    What a container's has as `/mosquitto` is that directory, and the plugin, which is not to be had, is left out.
+    """
+
+    given: str = ""
 
     def _command(self) -> list[str]:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin"
@@ -32,8 +40,9 @@ class Deployed(Broker):
         else:
             program, given = shutil.which("nats-server", path=path), "nats/nats.conf"
         assert program
-        text = (DEPLOY / given).read_text()
-        text = re.sub(r"^listener 1883", f"listener {self.port}", text, flags=re.MULTILINE)
+        text = (DEPLOY / (self.given or given)).read_text()
+        text = re.sub(r"^listener 1883( 127\.0\.0\.1)?$", f"listener {self.port} 127.0.0.1", text, flags=re.MULTILINE)
+        text = re.sub(r"^auth_.*$", "", text, flags=re.MULTILINE).replace(" /mosquitto/", f" {self.directory}/")
         text = re.sub(r"^  port: 1883", f"  port: {self.port}", text, flags=re.MULTILINE)
         text = text.replace("127.0.0.1:4222", "127.0.0.1:-1")
         if self.kind == "mosquitto" and os.geteuid() == 0:
@@ -41,6 +50,12 @@ class Deployed(Broker):
         (self.directory / "broker.conf").write_text(text)
         (self.directory / "data").mkdir(exist_ok=True)
         return ["/bin/sh", "-c", f"cd '{self.directory}' && exec '{program}' -c broker.conf"]
+
+    def listens_on(self) -> list[tuple[str, int]]:
+        """List the sockets on which it takes connections."""
+        assert self.process is not None
+        sockets = psutil.Process(self.process.pid).net_connections("tcp")
+        return [(it.laddr.ip, it.laddr.port) for it in sockets if it.status == psutil.CONN_LISTEN]
 
 
 @asynccontextmanager
@@ -83,3 +98,14 @@ async def test_the_configuration_starts_as_it_is_and_a_device_signals_through_it
             assert len(found) >= 10
             assert found.pop("take over a session") == ("ok" if kind == "mosquitto" else "warning")
             assert set(found.values()) == {"ok"}
+
+
+@pytest.mark.parametrize("given", ["mosquitto/mosquitto.conf", "mosquitto/go-auth.conf", "docker/mosquitto.conf"])
+async def test_mosquitto_listens_where_its_configuration_says_and_nowhere_else(given: str, tmp_path: Path) -> None:
+    broker = Deployed("mosquitto", tmp_path / "broker", given=given)
+    (tmp_path / "data").mkdir(mode=0o700)
+    async with exported(tmp_path, broker, tmp_path / "broker" / "wayside"), broker:
+        assert broker.listens_on() == [("127.0.0.1", broker.port)]
+    # Each of them has the rule that the export cannot have.
+    text = (DEPLOY / given).read_text()
+    assert re.findall(r"^listener .*\n(.*)$", text, flags=re.MULTILINE) == ["use_username_as_clientid true"]

@@ -25,7 +25,8 @@ SIGNALS, REPLIES, GATEWAY = (
 )
 ANYBODY = ("allow_anonymous false", "allow_anonymous true")
 NO_PASSWORDS = ("password_file ", "# password_file ")
-FREE_IDS = ("use_username_as_clientid true", "# use_username_as_clientid true")
+OWN_IDS = "use_username_as_clientid true"
+FREE_IDS = (OWN_IDS, f"# {OWN_IDS}")
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,13 @@ MISTAKES = (
         swap=(GATEWAY, "pattern readwrite gateway/+/status"),
     ),
     Mistake("a device does not hear its replies", {"own topics": REPLIES}, swap=(REPLIES, "")),
-    Mistake("client ids are free", {"take over a session": "use_username_as_clientid true"}, settings=(FREE_IDS,)),
+    Mistake("client ids are free", {"take over a session": f"{OWN_IDS}, under each listener"}, settings=(FREE_IDS,)),
     Mistake(
         "anybody gets in",
         {
             "anonymous": "allow_anonymous false",
             "password": "password_file …/wayside.passwd and allow_anonymous false",
-            "take over a session": "use_username_as_clientid true",
+            "take over a session": OWN_IDS,
         },
         settings=(ANYBODY, NO_PASSWORDS, FREE_IDS),
     ),
@@ -113,7 +114,8 @@ class Site:
         await wayside("device", "export", "mosquitto", "--to", str(self.directory), "--data", str(data), **environment)
         text = (self.directory / "wayside.conf").read_text()
         doubles = {"persistence true", "max_queued_messages 100000"}
-        self.settings = "\n".join(line for line in text.splitlines() if line not in doubles)
+        # What the broker's file begins with is its listener: this option goes under it, and is not in the export.
+        self.settings = "\n".join([OWN_IDS, *(line for line in text.splitlines() if line not in doubles)])
 
     async def plant(self, mistake: Mistake) -> Path:
         """Plant settings now, and rules whenever the broker is told to read them; give the command that tells it."""

@@ -63,11 +63,8 @@ def on_mosquitto(directory: Path, export: Export) -> Broker:
         (directory / file.name).write_text(file.text)
         (directory / file.name).chmod(0o600 if file.secret else 0o644)
     settings = next(file.text for file in export.files if file.name == "wayside.conf")
-    return Broker(
-        "mosquitto",
-        directory,
-        settings=settings.replace("persistence true\n", "").replace("max_queued_messages 100000\n", ""),
-    )
+    # The one rule that the export cannot have is that of the listener, which Broker's file begins with.
+    return Broker("mosquitto", directory, settings=f"use_username_as_clientid true\n{_without_doubles(settings)}")
 
 
 def _without_doubles(settings: str) -> str:
