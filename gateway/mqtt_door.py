@@ -6,7 +6,7 @@ no longer allowed to have them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
@@ -17,7 +17,7 @@ from engine.clock import Source
 from engine.limits import MAX_PAYLOAD_BYTES
 from gateway import audit as log
 from gateway.answers import TITLES, BadTopic, RateLimited, Stopping, StoreAway, Words, mqtt_payload, mqtt_reason, say
-from gateway.auth import CERTIFICATE, Authority, Principal, Rejected
+from gateway.auth import Authority, Principal, Rejected
 from gateway.deliver import Deliver, Delivered, Origin
 from gateway.limits import Allowed, DeviceLimits, Limited, Seldom
 from gateway.listener.port import (
@@ -54,15 +54,9 @@ class Connections(Protocol):
 
     def close_device(self, device: str) -> int: ...
 
+    def close_connections(self, device: str, ended: Callable[[Admitted], bool]) -> int: ...
+
     def recheck_device(self, device: str, who: Admitted) -> None: ...
-
-
-@dataclass(slots=True)
-class _Open:
-    """A device's connections, and the secrets that any of them was made with since there was none."""
-
-    connections: int = 0
-    secrets: set[int] = field(default_factory=set)
 
 
 class MqttDoor:
@@ -87,7 +81,6 @@ class MqttDoor:
         self._audit = audit
         self._source = source
         self._off_map = Seldom(OFF_MAP_ANSWER_SECONDS)
-        self._open: dict[str, _Open] = {}
         self._connections: Connections | None = None
 
     def attach(self, connections: Connections, registry: Registry) -> None:
@@ -131,25 +124,18 @@ class MqttDoor:
                 return Denied("banned" if banned else "rate")
 
     def connected(self, who: Admitted, client_id: str, address: str) -> None:  # noqa: ARG002
-        """Take note of a connection, and of the secret that it was made with."""
+        """Take note of a connection."""
         principal = _principal(who)
-        open_now = self._open.setdefault(who.device, _Open())
-        open_now.connections += 1
-        open_now.secrets.add(principal.secret)
         self._authority.saw("device", who.device)
         self._audit.add(log.Entry(action="login.accepted", principal=str(principal), door="mqtt", address=address))
         if self._authority.standing(principal) is None:
             # The credential ended between CONNECT and now.
-            self._close(who.device)
+            self._close_ended(who.device)
 
     def disconnected(self, who: Admitted, client_id: str, address: str, reason: EndReason) -> None:  # noqa: ARG002
         """Take note of a connection's end; one for an unusual reason is an event."""
         principal = _principal(who)
         self._authority.saw("device", who.device)
-        open_now = self._open[who.device]
-        open_now.connections -= 1
-        if not open_now.connections:
-            del self._open[who.device]
         if reason not in _ENDS_AS_USUAL:
             entry = log.Entry(
                 action="device.disconnected", result=reason, principal=str(principal), door="mqtt", address=address
@@ -301,24 +287,23 @@ class MqttDoor:
         if not isinstance(entry, Device):
             return
         name = entry.name
-        if not isinstance(after, Device) or not after.active:
+        if not isinstance(after, Device) or not after.active or not after.secrets:
             self._close(name)
             return
-        live = {secret.since for secret in after.secrets}
-        if live:
-            live.add(CERTIFICATE)
-        open_now = self._open.get(name)
-        if not live or (open_now is not None and not open_now.secrets <= live):
-            self._close(name)
-            return
+        self._close_ended(name)
         if isinstance(before, Device) and before.limits != after.limits:
             self._limits.forget(name)
         if self._connections is not None and (not isinstance(before, Device) or before.grants != after.grants):
-            self._connections.recheck_device(name, Admitted(name, Principal("device", name, max(live))))
+            self._connections.recheck_device(name, Admitted(name, self._authority.vouched_for(name)))
 
     def _close(self, device: str) -> None:
         if self._connections is not None:
             self._connections.close_device(device)
+
+    def _close_ended(self, device: str) -> None:
+        """Close the connections whose own credential has ended: of two tokens, one may be in force still."""
+        if self._connections is not None:
+            self._connections.close_connections(device, lambda who: self._authority.standing(_principal(who)) is None)
 
 
 def _principal(who: Admitted) -> Principal:

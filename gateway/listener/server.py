@@ -137,8 +137,25 @@ class Listener:
             self._sessions.drop(session)
         return closed
 
+    def close_connections(
+        self, device: str, ended: Callable[[Admitted], bool], *, reason: EndReason = "revoked"
+    ) -> int:
+        """Close those connections of the device whose credential has `ended`, likewise; return how many that were.
+
+        A session whose client is away stays: whoever comes back to it shows a credential that has not ended.
+        """
+        gone = [it for it in self._sessions.of(device) if it.link is not None and ended(it.who)]
+        for session in gone:
+            assert session.link is not None
+            session.link.end(reason, Reason.NOT_AUTHORIZED, will=False)
+            self._sessions.drop(session)
+        return len(gone)
+
     def recheck_device(self, device: str, who: Admitted) -> None:
-        """Take over changed grants: subscriptions that they no longer cover end, in sessions that are away too."""
+        """Take over changed grants: subscriptions that they no longer cover end, in sessions that are away too.
+
+        `who` is asked about, whatever credential a session was opened with: that stays the session's own.
+        """
         for session in self._sessions.of(device):
             self._sessions.recheck(session, who)
 

@@ -75,6 +75,7 @@ class Sessions:
         assert existing is None or existing.link is None
         if existing is not None and not clean:
             existing.expiry_seconds = expiry_seconds
+            existing.who = who
             self.recheck(existing, who)
             return Opened(existing, present=True)
         ended = [] if existing is None else [existing]
@@ -126,8 +127,7 @@ class Sessions:
         return True
 
     def recheck(self, session: Session, who: Admitted) -> None:
-        """Take the device's grants as they are now; subscriptions that they no longer cover end."""
-        session.who = who
+        """Take the grants of `who`, the session's device, as they are now; what they no longer cover ends."""
         for topic_filter in [name for name in session.subscriptions if not self._may_subscribe(who, name)]:
             self.unsubscribe(session, topic_filter)
 

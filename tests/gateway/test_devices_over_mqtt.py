@@ -52,9 +52,9 @@ class Site:
     host: str
     port: int
 
-    async def client(self, name: str, token: str, version: int = MQTT_3_1_1) -> RawClient:
+    async def client(self, name: str, token: str, version: int = MQTT_3_1_1, *, client_id: str = "c1") -> RawClient:
         client = await RawClient.open(self.host, self.port, version=version)
-        connack = await client.connect(name, password=token.encode())
+        connack = await client.connect(name, client_id, password=token.encode())
         assert connack.reason == 0
         return client
 
@@ -196,6 +196,27 @@ async def test_a_device_that_is_put_out_is_disconnected_and_kept_out(site: Site,
     again = await RawClient.open(site.host, site.port)
     assert (await again.connect("kitchen", password=token.encode())).reason != 0
     await again.close()
+
+
+@pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
+async def test_a_finished_rotation_ends_the_old_token_s_connection_and_not_the_new_one_s(
+    site: Site, version: int
+) -> None:
+    token = await added(site, GRANT, "listen:lamps/#")
+    rotated = await operations.rotate(site.house.registry, "kitchen", by="user:admin")
+    old = await site.client("kitchen", token, version, client_id="old")
+    new = await site.client("kitchen", rotated.token, version, client_id="new")
+    assert await new.subscribe("lamps/#", "replies/#") == (1, 1)
+    # What is looked at again for a changed grant stays the connection of the token that it was made with.
+    await operations.ungrant(site.house.registry, "kitchen", "listen:lamps/#", by="user:admin")
+    await operations.finish_rotation(site.house.registry, "kitchen", by="user:admin")
+    told = await old.rest()
+    assert [it.reason for it in told if isinstance(it, p.Disconnect)] == ([0x87] if version == MQTT_5 else [])
+    new.send(p.Publish(topic=TOPIC, payload=KNOWN, qos=1, packet_id=1))
+    _, words = await answered(new)
+    assert words["ok"]
+    await old.close()
+    await new.close()
 
 
 async def test_a_wrong_token_and_an_unknown_name_get_the_same_connack(site: Site) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -26,12 +27,20 @@ class Connections:
     """The listener as far as the door commands it."""
 
     def __init__(self) -> None:
+        self.open: list[Admitted] = []
         self.closed: list[str] = []
         self.rechecked: list[Admitted] = []
 
     def close_device(self, device: str) -> int:
+        self.open = [it for it in self.open if it.device != device]
         self.closed.append(device)
         return 1
+
+    def close_connections(self, device: str, ended: Callable[[Admitted], bool]) -> int:
+        gone = [it for it in self.open if it.device == device and ended(it)]
+        self.open = [it for it in self.open if it not in gone]
+        self.closed += [device] * len(gone)
+        return len(gone)
 
     def recheck_device(self, device: str, who: Admitted) -> None:
         assert who.device == device
@@ -55,11 +64,19 @@ class Site:
 
     async def device(self, name: str, *grants: str) -> Admitted:
         issued = await operations.add(self.house.registry, name, grants=grants, by="user:admin")
-        admitted = await self.connect(name, issued.token)
-        assert isinstance(admitted, Admitted)
-        self.door.connected(admitted, "c", ADDRESS)
+        admitted = await self.connected(name, issued.token)
         self.connections.rechecked.clear()
         return admitted
+
+    async def connected(self, name: str, token: str) -> Admitted:
+        admitted = await self.connect(name, token)
+        assert isinstance(admitted, Admitted)
+        self.announce(admitted)
+        return admitted
+
+    def announce(self, admitted: Admitted) -> None:
+        self.connections.open.append(admitted)
+        self.door.connected(admitted, "c", ADDRESS)
 
     async def publish(
         self,
@@ -322,17 +339,14 @@ async def test_a_changed_grant_has_the_subscriptions_looked_at_again(site: Site)
 
 
 async def test_finishing_a_rotation_closes_who_came_in_by_the_old_token_and_nobody_else(site: Site) -> None:
-    await site.device("old")
-    issued = await operations.add(site.house.registry, "new", by="user:admin")
-    assert isinstance(await site.connect("new", issued.token), Admitted)
-    for name in ("old", "new"):
-        rotated = await operations.rotate(site.house.registry, name, by="user:admin")
-        if name == "new":
-            admitted = await site.connect(name, rotated.token)
-            assert isinstance(admitted, Admitted)
-            site.door.connected(admitted, "c", ADDRESS)
-        await operations.finish_rotation(site.house.registry, name, by="user:admin")
-    assert site.connections.closed == ["old"]
+    await site.device("kitchen", "listen:lamps/#")
+    rotated = await operations.rotate(site.house.registry, "kitchen", by="user:admin")
+    newer = await site.connected("kitchen", rotated.token)
+    await operations.ungrant(site.house.registry, "kitchen", "listen:lamps/#", by="user:admin")
+    assert site.connections.closed == []
+    await operations.finish_rotation(site.house.registry, "kitchen", by="user:admin")
+    assert site.connections.closed == ["kitchen"]
+    assert site.connections.open == [newer]
 
 
 async def test_a_credential_that_ends_while_its_connect_is_accepted_is_closed(site: Site) -> None:
@@ -341,5 +355,5 @@ async def test_a_credential_that_ends_while_its_connect_is_accepted_is_closed(si
     assert isinstance(admitted, Admitted)
     await operations.revoke(site.house.registry, "kitchen", by="user:admin")
     site.connections.closed.clear()
-    site.door.connected(admitted, "c", ADDRESS)
+    site.announce(admitted)
     assert site.connections.closed == ["kitchen"]
