@@ -1,7 +1,8 @@
 """Devices and operators as they are stored: write-once revisions, so that the registry is its own history.
 
-No revision holds a time or a token. When something came about is the store's stamp of the revision that brought it,
-and of a token there is only its SHA-256.
+No revision holds a token, of which there is only its SHA-256, nor a time but one: when something came about is the
+store's stamp of the revision that brought it. `revoked_at` is compared with what certificates say, which is the time of
+a host's clock, and so it is that.
 """
 
 from __future__ import annotations
@@ -61,7 +62,10 @@ class LimitOverrides(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class DeviceRevision(records.Value, frozen=True, kw_only=True, tag="device"):
-    """What a device is from this revision on. `did` names what was done (`add`, `grant`, …) and `by` who did it."""
+    """What a device is from this revision on. `did` names what was done (`add`, `grant`, …) and `by` who did it.
+
+    `revoked_at` is there once the device was revoked or deleted: seconds of the Unix epoch.
+    """
 
     device: Name
     state: State
@@ -71,6 +75,7 @@ class DeviceRevision(records.Value, frozen=True, kw_only=True, tag="device"):
     note: Annotated[str, msgspec.Meta(max_length=MAX_NOTE_CHARACTERS)]
     did: str
     by: str
+    revoked_at: Annotated[int, msgspec.Meta(ge=0)] | msgspec.UnsetType = msgspec.UNSET
 
 
 class OperatorRevision(records.Value, frozen=True, kw_only=True, tag="operator"):
@@ -98,7 +103,10 @@ class FirstUse(records.Value, frozen=True, kw_only=True, tag="first_use"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A device as its newest revision says, with its grants parsed."""
+    """A device as its newest revision says, with its grants parsed.
+
+    `revoked_at` is when it was last revoked or deleted, in seconds of the Unix epoch; None: never.
+    """
 
     kind: ClassVar[Literal["device"]] = "device"
 
@@ -109,11 +117,20 @@ class Device:
     grants: tuple[Grant, ...]
     limits: LimitOverrides
     note: str
+    revoked_at: int | None
     changed_at: datetime
 
     @property
     def active(self) -> bool:
         return self.state == "active"
+
+    def takes_certificate(self, good_since: int) -> bool:
+        """Tell whether a certificate that is good since then, in seconds of the Unix epoch, stands for the device.
+
+        None does while it has no token, and none that was made until it was last revoked does ever again: whoever has
+        got hold of its key would come back in with the device. In the very second of that, it is taken for older.
+        """
+        return bool(self.secrets) and (self.revoked_at is None or good_since > self.revoked_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +203,10 @@ def entry_of(record: Record) -> Entry | Unreadable:
 
 def _device(found: Stored[DeviceRevision]) -> Device:
     it = found.value
+    revoked_at = None if it.revoked_at is msgspec.UNSET else it.revoked_at
+    if revoked_at is None and not it.secrets:
+        # A build before this one has revoked it, and not written down when: no later than this revision was stored.
+        revoked_at = int(found.at.timestamp())
     return Device(
         name=it.device,
         rev=found.number,
@@ -194,6 +215,7 @@ def _device(found: Stored[DeviceRevision]) -> Device:
         grants=tuple(parse(text) for text in it.grants),
         limits=it.limits,
         note=it.note,
+        revoked_at=revoked_at,
         changed_at=found.at,
     )
 

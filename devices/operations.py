@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -31,11 +32,12 @@ from devices.model import (
     State,
 )
 from devices.registry import Place, Registry
-from engine.clock import secret_number
+from engine.clock import secret_number, wall_clock
 from engine.errors import BadInput, Conflict, NotFound
 from engine.names import is_name
 
 Draw = Callable[[int], int]
+Clock = Callable[[], datetime]
 _NO_LIMITS: Final = LimitOverrides()
 
 
@@ -80,6 +82,7 @@ async def add(
             note=note,
             did="add",
             by=by,
+            revoked_at=_revoked_at(current),
         )
 
     return Issued(await registry.revise_device(name, decide), token)
@@ -130,9 +133,18 @@ async def finish_rotation(registry: Registry, name: str, *, by: str) -> Device:
     return await _change(registry, name, "rotate_finish", lambda it: {"secrets": _newest(name, it.secrets)}, by=by)
 
 
-async def revoke(registry: Registry, name: str, *, by: str) -> Device:
-    """End all of a device's tokens and close its connections; `rotate` lets it back in."""
-    return await _change(registry, name, "revoke", lambda it: {"secrets": ()} if it.secrets else None, by=by)
+async def revoke(registry: Registry, name: str, *, by: str, clock: Clock = wall_clock) -> Device:
+    """End all of a device's tokens and every certificate made until now, and close its connections.
+
+    `rotate` lets it back in, by its new token or a certificate that is made after this. `clock` is that by which
+    certificates are made.
+    """
+
+    def change(device: Device) -> dict[str, Any]:
+        # Also where there is no token to end: a certificate may have been made since the last time.
+        return {"secrets": (), "revoked_at": _now(device, clock)}
+
+    return await _change(registry, name, "revoke", change, by=by)
 
 
 async def disable(registry: Registry, name: str, *, by: str) -> Device:
@@ -145,10 +157,17 @@ async def enable(registry: Registry, name: str, *, by: str) -> Device:
     return await _set_state(registry, name, "enable", "active", by)
 
 
-async def delete(registry: Registry, name: str, *, by: str) -> Device:
-    """Delete a device: no tokens, no grants. Its history stays, and its name may be used again."""
-    gone = {"state": "deleted", "secrets": (), "grants": (), "limits": _NO_LIMITS}
-    return await _change(registry, name, "delete", lambda _: gone, by=by)
+async def delete(registry: Registry, name: str, *, by: str, clock: Clock = wall_clock) -> Device:
+    """Delete a device: no tokens, no grants. Its history stays, and its name may be used again.
+
+    Certificates made until now are as void for another device of that name as after `revoke`.
+    """
+
+    def change(device: Device) -> dict[str, Any]:
+        gone = {"state": "deleted", "secrets": (), "grants": (), "limits": _NO_LIMITS}
+        return gone | {"revoked_at": _now(device, clock)}
+
+    return await _change(registry, name, "delete", change, by=by)
 
 
 async def set_limits(registry: Registry, name: str, limits: LimitOverrides, *, by: str) -> Device:
@@ -273,8 +292,18 @@ def _revision(device: Device, place: Place, *, did: str, by: str, **changed: Any
         note=device.note,
         did=did,
         by=by,
+        revoked_at=_revoked_at(device),
     )
     return msgspec.structs.replace(same, **changed)
+
+
+def _revoked_at(device: Device | None) -> int | msgspec.UnsetType:
+    return msgspec.UNSET if device is None or device.revoked_at is None else device.revoked_at
+
+
+def _now(device: Device, clock: Clock) -> int:
+    """Read the clock for a revocation, which no step back of it makes earlier than the last."""
+    return max(int(clock().timestamp()), device.revoked_at or 0)
 
 
 def _operator_revision(

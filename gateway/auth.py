@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from devices import credentials, grants
 from devices.model import Device, Entry, Kind, Operator, Secret
@@ -25,16 +26,20 @@ from gateway.limits import FailureLimits
 
 Refused = Literal["bad_credentials", "disabled", "unavailable", "rate"]
 MAX_TOKEN_CHARACTERS = 128
-# Stands for a device's certificate where a token is named by the revision that brought it.
+# Stands for a device's certificate where a token is named by the revision that brought it: `good_since` tells which.
 CERTIFICATE: Final = 0
 
 
 class Principal(Struct, frozen=True):
-    """Somebody who proved who they are. `secret` names the credential: when that ends, so does this."""
+    """Somebody who proved who they are. `secret` names the credential: when that ends, so does this.
+
+    `good_since` belongs to a certificate: those of a device that is revoked end by when they were made.
+    """
 
     kind: Kind
     id: str
     secret: int
+    good_since: int = 0
 
     @property
     def sender(self) -> Sender:
@@ -75,19 +80,25 @@ class Authority:
 
         return await self._admit(look, claimed, address, likely=credentials.kind_of(token) == "device")
 
-    async def certificate(self, names: tuple[str, ...], claimed: str | None, *, address: str) -> Principal | Rejected:
-        """Authenticate by the names of a verified certificate, of which one is a device's.
+    async def certificate(
+        self, names: tuple[str, ...], good_since: int, claimed: str | None, *, address: str
+    ) -> Principal | Rejected:
+        """Authenticate by the names of a verified certificate, of which one is a device's that takes it.
 
-        With `claimed`, a user name, it has to be that device. A device whose tokens were all revoked has no certificate
-        either.
+        With `claimed`, a user name, it has to be that device. `good_since` is the certificate's notBefore, in seconds
+        of the Unix epoch.
         """
         wanted = [name for name in names if is_name(name) and claimed in {None, "", name}]
 
         def look() -> tuple[Entry, Secret | None] | None:
-            found = [device for name in wanted if (device := self.registry.device(name)) is not None and device.secrets]
+            devices = [device for name in wanted if (device := self.registry.device(name)) is not None]
+            found = [device for device in devices if device.takes_certificate(good_since)]
             return (found[0], None) if len(found) == 1 else None
 
-        return await self._admit(look, wanted[0] if wanted else "", address, likely=bool(wanted))
+        admitted = await self._admit(look, wanted[0] if wanted else "", address, likely=bool(wanted))
+        if isinstance(admitted, Principal):
+            return replace(admitted, good_since=good_since)
+        return admitted
 
     async def bearer(self, token: str, *, address: str) -> Principal | Rejected:
         """Authenticate by a token alone, as HTTP brings it: a device's or an operator's."""
@@ -141,10 +152,13 @@ class Authority:
     def standing(self, who: Principal) -> Entry | None:
         """Look a principal up again: None once it is disabled, deleted, or its secret has ended."""
         entry = self.registry.device(who.id) if who.kind == "device" else self.registry.operator(who.id)
-        if entry is not None and entry.active:
-            for secret in entry.secrets:
-                if who.secret in (secret.since, CERTIFICATE):
-                    return entry
+        if entry is None or not entry.active:
+            return None
+        for secret in entry.secrets:
+            if who.secret == secret.since:
+                return entry
+        if who.secret == CERTIFICATE and isinstance(entry, Device) and entry.takes_certificate(who.good_since):
+            return entry
         return None
 
     def may_signal(self, who: Principal, workflow: str, key: str | None) -> bool:

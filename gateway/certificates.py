@@ -30,7 +30,8 @@ AUTHORITY_DAYS: Final = 3_650
 # Longer than this some clients take a server's certificate for a mistake.
 SERVER_DAYS: Final = 825
 DEVICE_DAYS: Final = 1_825
-# A device's clock may be behind when it comes out of its box.
+# A device's clock may be behind when it comes out of its box: it is to trust the gateway all the same. Its own
+# certificate nobody looks at but the gateway, which tells by its beginning whether it was made after a revocation.
 _EARLIER: Final = timedelta(days=1)
 
 
@@ -80,8 +81,11 @@ def issue_server(directory: Path, hosts: Sequence[str], *, days: int = SERVER_DA
     return _issue(directory, server(directory), hosts[0], names, ExtendedKeyUsageOID.SERVER_AUTH, days)
 
 
-def issue_device(directory: Path, name: str, *, days: int = DEVICE_DAYS) -> Pair:
-    """Issue a device's certificate: whoever has it and its key is that device. Raises `Conflict` if there is one."""
+def issue_device(directory: Path, name: str, *, days: int = DEVICE_DAYS, after: datetime | None = None) -> Pair:
+    """Issue a device's certificate: whoever has it and its key is that device. Raises `Conflict` if there is one.
+
+    It is good from now on, in a second that is later than that of `after`, when the device was last revoked.
+    """
     if not is_name(name):
         raise BadInput(f"{name!r} is no device's name", hint="a-z, 0-9, _ and -, beginning with a letter or digit")
     pair = device(directory, name)
@@ -90,7 +94,10 @@ def issue_device(directory: Path, name: str, *, days: int = DEVICE_DAYS) -> Pair
     pair.certificate.parent.mkdir(mode=0o700, exist_ok=True)
     # The common name is the device; some libraries do not send a certificate that has no other name.
     names = x509.SubjectAlternativeName([x509.DNSName(name)])
-    return _issue(directory, pair, name, names, ExtendedKeyUsageOID.CLIENT_AUTH, days)
+    since = wall_clock()
+    if after is not None:
+        since = max(since, after + timedelta(seconds=1))
+    return _issue(directory, pair, name, names, ExtendedKeyUsageOID.CLIENT_AUTH, days, since.replace(microsecond=0))
 
 
 def names_in(certificate: Path) -> tuple[str, ...]:
@@ -108,6 +115,11 @@ def names_in(certificate: Path) -> tuple[str, ...]:
     return (*names.get_values_for_type(x509.DNSName), *map(str, addresses))
 
 
+def begins(certificate: Path) -> datetime:
+    """Read since when a certificate is good; raises OSError or ValueError."""
+    return x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_before_utc
+
+
 def ends(certificate: Path) -> datetime:
     """Read until when a certificate is good; raises OSError or ValueError."""
     return x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
@@ -120,11 +132,12 @@ def _issue(  # noqa: PLR0917  each of another type
     names: x509.SubjectAlternativeName,
     purpose: x509.ObjectIdentifier,
     days: int,
+    since: datetime | None = None,
 ) -> Pair:
     above, above_key = _load(authority(directory))
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
-    builder = _builder(subject, above.subject, key.public_key(), days)
+    builder = _builder(subject, above.subject, key.public_key(), days, since)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
     builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
@@ -136,7 +149,7 @@ def _issue(  # noqa: PLR0917  each of another type
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int, since: datetime | None = None
 ) -> x509.CertificateBuilder:
     now = wall_clock()
     builder = x509.CertificateBuilder(
@@ -144,7 +157,7 @@ def _builder(
         issuer_name=issuer,
         public_key=key,
         serial_number=x509.random_serial_number(),
-        not_valid_before=now - _EARLIER,
+        not_valid_before=since or now - _EARLIER,
         not_valid_after=now + timedelta(days=days),
     )
     return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)

@@ -22,6 +22,7 @@ from gateway.deliver import Deliver, Delivered, Origin
 from gateway.limits import Allowed, DeviceLimits, Limited, Seldom
 from gateway.listener.port import (
     Admitted,
+    Certificate,
     Denied,
     EndReason,
     Handled,
@@ -95,7 +96,7 @@ class MqttDoor:
         *,
         username: str | None,
         password: bytes | None,
-        certificate_names: tuple[str, ...],
+        certificate: Certificate | None,
         client_id: str,  # noqa: ARG002 - carries no authority
         address: str,
     ) -> Admitted | Denied:
@@ -103,8 +104,10 @@ class MqttDoor:
 
         A token counts if one is given, else the certificate.
         """
-        if certificate_names and not password:
-            who = await self._authority.certificate(certificate_names, username, address=address)
+        if certificate is not None and not password:
+            who = await self._authority.certificate(
+                certificate.names, certificate.good_since, username, address=address
+            )
         else:
             who = await self._authority.device(username, password, address=address)
         if isinstance(who, Rejected):

@@ -197,7 +197,8 @@ class TlsFiles(NamedTuple):
 class TlsTable(_Table, frozen=True, kw_only=True):
     """`[tls]`: PEM files for `mqtts`, `mqtt_wss` and `https`; where none is named, those of `wayside tls init`.
 
-    A certificate of `client_ca` whose common name or DNS name is a device's is that device's credential over MQTT.
+    A certificate of `client_ca` whose common name or DNS name is a device's is that device's credential over MQTT,
+    unless its notBefore is not later than when the device was last revoked.
     """
 
     certificate: Path | None = None

@@ -112,6 +112,8 @@ async def _show(name: str) -> None:
     output.line(f"{document['device']}  {output.status(document['state'])}  {document['note']}".rstrip())
     output.line(f"changed {output.when(document['changed'])}, {document['connections']} connection(s) here")
     output.line("grants: " + (", ".join(document["grants"]) or "none"))
+    if document["revoked"]:
+        output.line(f"revoked {output.when(document['revoked'])}: certificates made until then are void")
     for number, secret in enumerate(document["secrets"], start=1):
         output.line(f"token {number}: since {output.when(secret['made'])}{_use(secret, number, document['tokens'])}")
 
@@ -209,7 +211,10 @@ async def _rotate(name: str) -> None:
 
 @app.command()
 def revoke(name: Name) -> None:
-    """End a device's tokens and close its connections; `rotate` lets it back in."""
+    """End a device's tokens and its certificates, and close its connections.
+
+    `rotate` lets it back in, by its new token or a certificate that is made after this; older ones stay void for good.
+    """
     finish(_change("POST", f"/devices/{name}/revoke", f"{name} has no token any more"))
 
 
@@ -227,7 +232,7 @@ def enable(name: Name) -> None:
 
 @app.command()
 def delete(name: Name) -> None:
-    """Delete a device."""
+    """Delete a device; its certificates are void for good, also for another device of that name."""
     finish(_change("DELETE", f"/devices/{name}", f"{name} is deleted"))
 
 

@@ -1,18 +1,27 @@
-"""`wayside tls init|device|show`: certificates for a local network. They are files; no gateway is asked."""
+"""`wayside tls init|device|show`: certificates for a local network.
+
+They are files; the gateway or the store is asked only whether a device is there, and when it was last revoked.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from engine.clock import rfc3339
+from engine.clock import rfc3339, wall_clock
+from engine.errors import WaysideError
+from engine.names import is_name
 from gateway import certificates
 from gateway.cli import output
-from gateway.cli.client import settings_of
+from gateway.cli.client import Refused, connect, settings_of
 from gateway.cli.invocation import current
+from gateway.cli.main import finish
 
 app = typer.Typer(no_args_is_help=True, help="Certificates for a local network: an authority, the gateway, devices.")
 Days = Annotated[int, typer.Option(min=1, max=certificates.AUTHORITY_DAYS, help="how long it is good")]
@@ -61,21 +70,63 @@ def init(
 def device(name: str, days: Days = certificates.DEVICE_DAYS) -> None:
     """Make a device's certificate: over TLS it is the device's credential, in place of a token.
 
-    The device has to be there (`wayside device add`); `wayside device disable` and `revoke` end it.
+    It is good as long as the device is there, active and has a token. `wayside device revoke` and `delete` end it for
+    good, by its first second and this host's clock: `device rotate` gives the device a token again, and what it had as
+    a certificate stays void. Move that away and make it another. `device disable` keeps it out until `enable`.
     """
+    finish(_device(name, days))
+
+
+async def _device(name: str, days: int) -> None:
     directory = _directory()
-    pair = certificates.issue_device(directory, name, days=days)
+    after = await _last_revoked(name) if is_name(name) else None
+    pair = certificates.issue_device(directory, name, days=days, after=after)
+    since = certificates.begins(pair.certificate)
+    # In the very second of a revocation, the next one is waited for: what is printed is to work at once.
+    if (seconds := (since - wall_clock()).total_seconds()) > 0:
+        await asyncio.sleep(min(seconds, 1.0))
+    if since > wall_clock():
+        output.note(
+            f"warning: {name} was revoked by a clock that is ahead of this one; it is good from {rfc3339(since)}"
+        )
     output.result(
         {
             "device": name,
             "certificate": str(pair.certificate),
             "key": str(pair.key),
+            "since": rfc3339(since),
             "until": rfc3339(certificates.ends(pair.certificate)),
         },
         f"{pair.certificate} is {name} until {_day(pair.certificate)}; its key is {pair.key}",
     )
     if not current().json:
         output.note(f"  mosquitto_pub --cafile ca.pem --cert {name}.pem --key {name}.key -h HOST -p 8883 …")
+
+
+async def _last_revoked(name: str) -> datetime | None:
+    """Look the device up, say why it would not be let in as things are, and give when it was last revoked."""
+    try:
+        async with connect() as client:
+            device = await client.get(f"/devices/{name}")
+    except WaysideError as fault:
+        if isinstance(fault, Refused) and fault.error == "not_found":
+            output.note(
+                f"warning: there is no device {name}; the certificate lets nobody in until `wayside device add`"
+            )
+        else:
+            output.note(f"warning: it could not be seen whether there is a device {name}: {fault.message}")
+        return None
+    for doubt in _doubts(device):
+        output.note(f"warning: {doubt}")
+    return datetime.fromisoformat(device["revoked"]) if device["revoked"] else None
+
+
+def _doubts(device: dict[str, Any]) -> Iterator[str]:
+    name = device["device"]
+    if not device["tokens"]:
+        yield f"{name} is revoked; the certificate does not let it in until `wayside device rotate {name}`"
+    if device["state"] != "active":
+        yield f"{name} is {device['state']}; the certificate does not let it in until `wayside device enable {name}`"
 
 
 @app.command()

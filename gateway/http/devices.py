@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -117,7 +118,7 @@ def _changing(change: Change) -> Callable[..., Awaitable[dict[str, Any]]]:
 
 _CHANGES: Final[tuple[tuple[str, str, str, Change, str], ...]] = (
     ("POST", "/rotate/finish", "finish_rotation", operations.finish_rotation, "End a device's older token."),
-    ("POST", "/revoke", "revoke", operations.revoke, "End all tokens of a device and close its connections."),
+    ("POST", "/revoke", "revoke", operations.revoke, "End a device's tokens and certificates; close its connections."),
     ("POST", "/disable", "disable", operations.disable, "Keep a device out, with its tokens and grants."),
     ("POST", "/enable", "enable", operations.enable, "Let a disabled device in again."),
     ("DELETE", "", "delete", operations.delete, "Delete a device; its history stays."),
@@ -163,6 +164,7 @@ def _view(parts: Services, device: Device) -> dict[str, Any]:
         "tokens": len(device.secrets),
         "note": device.note,
         "changed": rfc3339(device.changed_at),
+        "revoked": None if device.revoked_at is None else rfc3339(datetime.fromtimestamp(device.revoked_at, UTC)),
         "connections": parts.connections_of(device.name),
         "last_seen": rfc3339(seen) if seen else None,
     }

@@ -250,7 +250,7 @@ class GrantText(_Request):
 
 
 class DeviceView(_Answer):
-    """`connections` and `last_seen` are what this instance knows."""
+    """`connections` and `last_seen` are what this instance knows; certificates made until `revoked` are void."""
 
     device: str
     state: Literal["active", "disabled", "deleted"]
@@ -259,6 +259,7 @@ class DeviceView(_Answer):
     tokens: int
     note: str
     changed: str
+    revoked: str | None
     connections: int
     last_seen: str | None
 

@@ -9,7 +9,7 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING, Final, cast
 
-from gateway.listener.certificates import certificate_names
+from gateway.listener.certificates import certificate_of
 from gateway.listener.codec import PacketError, Reason, StreamDecoder
 from gateway.listener.codec.packets import Connect, Subscribe, Unsubscribe
 from gateway.listener.conversation import Conversation, Phase
@@ -152,10 +152,8 @@ class Connection(asyncio.Protocol):
 
     def authenticate(self, connect: Connect) -> None:
         """Ask the application in a task of the listener's."""
-        names: tuple[str, ...] = ()
-        if self._transport is not None:
-            names = certificate_names(self._transport.get_extra_info("peercert"))
-        self._listener.authenticate(self, connect, names)
+        shown = self._transport.get_extra_info("peercert") if self._transport is not None else None
+        self._listener.authenticate(self, connect, certificate_of(shown))
 
     def decide(self, decision: Decision) -> None:
         """Ask the application in a task of the listener's."""

@@ -31,6 +31,16 @@ RefusalReason = Literal[
 ]
 
 
+class Certificate(Struct, frozen=True):
+    """A verified client certificate: its common name and its DNS names, and since when it is good.
+
+    `good_since` is its notBefore in seconds of the Unix epoch, 0 if that cannot be told.
+    """
+
+    names: tuple[str, ...]
+    good_since: int
+
+
 class Admitted(Struct, frozen=True):
     """A connection's authenticated device. `principal` is the application's own and is handed back unread."""
 
@@ -126,15 +136,15 @@ class Application(Protocol):
         *,
         username: str | None,
         password: bytes | None,
-        certificate_names: tuple[str, ...],
+        certificate: Certificate | None,
         client_id: str,
         address: str,
     ) -> Admitted | Denied:
         """Authenticate a CONNECT, before anything of the session that it names is touched.
 
-        `username` is any UTF-8 text and is to be checked against the pattern of a device's name. `certificate_names`
-        holds the common name and the DNS names of a verified client certificate, else nothing. `client_id` carries no
-        authority. `address` is the peer's numeric IP address. An exception counts as `Denied("unavailable")`.
+        `username` is any UTF-8 text and is to be checked against the pattern of a device's name. `certificate` is
+        the client's, if it has shown one that TLS has verified and that has a name. `client_id` carries no authority.
+        `address` is the peer's numeric IP address. An exception counts as `Denied("unavailable")`.
         """
         ...
 

@@ -18,7 +18,7 @@ from gateway.listener.codec.reasons import Reason
 from gateway.listener.connection import Connection
 from gateway.listener.endings import Endings
 from gateway.listener.limits import ListenerLimits
-from gateway.listener.port import Admitted, Application, Denied, EndReason, RefusalReason, Unavailable
+from gateway.listener.port import Admitted, Application, Certificate, Denied, EndReason, RefusalReason, Unavailable
 from gateway.listener.presences import Presences
 from gateway.listener.session import Decision, Session
 from gateway.listener.sessions import Sessions
@@ -242,9 +242,9 @@ class Listener:
         """Have `connection.due` called at `at` or before."""
         self._wheel.add(connection, at)
 
-    def authenticate(self, connection: Connection, connect: Connect, names: tuple[str, ...]) -> None:
+    def authenticate(self, connection: Connection, connect: Connect, certificate: Certificate | None) -> None:
         """Ask the application who this is, in a task."""
-        self._start_task(self._authenticate(connection, connect, names), "mqtt connect")
+        self._start_task(self._authenticate(connection, connect, certificate), "mqtt connect")
 
     def decide(self, connection: Connection, decision: Decision) -> None:
         """Ask the application about a PUBLISH, in a task."""
@@ -287,7 +287,7 @@ class Listener:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _authenticate(self, connection: Connection, connect: Connect, names: tuple[str, ...]) -> None:
+    async def _authenticate(self, connection: Connection, connect: Connect, certificate: Certificate | None) -> None:
         terms = connection.conversation.terms
         assert terms is not None
         answer: Admitted | Denied
@@ -296,7 +296,7 @@ class Listener:
                 answer = await self._application.connect(
                     username=connect.username,
                     password=connect.password,
-                    certificate_names=names,
+                    certificate=certificate,
                     client_id=terms.client_id,
                     address=connection.address,
                 )

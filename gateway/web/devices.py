@@ -179,7 +179,7 @@ ROUTES: Final = [
     post("/devices/{device}/ungrant", ungrant),
     post("/devices/{device}/rotate", rotate),
     post("/devices/{device}/finish", _change(operations.finish_rotation, "The older token has ended.")),
-    post("/devices/{device}/revoke", _change(operations.revoke, "All tokens have ended; its connections are closed.")),
+    post("/devices/{device}/revoke", _change(operations.revoke, "Its tokens and certificates have ended.")),
     post("/devices/{device}/disable", _change(operations.disable, "Disabled: it is kept out until it is enabled.")),
     post("/devices/{device}/enable", _change(operations.enable, "Enabled.")),
     post("/devices/{device}/delete", delete),

@@ -7,11 +7,13 @@ import json
 import signal
 import stat
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from gateway.certificates import issue_device, issue_server, make_authority
+from engine.clock import wall_clock
+from gateway.certificates import begins, issue_device, issue_server, make_authority
 from tests.support.command import SECONDS, Serving, serving, wayside
 
 HOSTS = ("gw.test", "localhost", "127.0.0.1")
@@ -94,6 +96,59 @@ async def test_a_certificate_stands_for_its_device_until_the_device_is_revoked(g
     await gateway.typed("device", "revoke", "door")
     status, _ = await run(*publish(gateway, port, *certificate(gateway)))
     assert status != 0
+
+
+@pytest.mark.parametrize("end", ["revoke", "delete"])
+async def test_a_certificate_that_was_stolen_stays_void_and_one_that_is_made_then_is_good(
+    gateway: Serving, tmp_path: Path, end: str
+) -> None:
+    port = doors(gateway)["mqtts"]
+    await gateway.told("device", "add", "door", "--grant", "signal:front-door/verdict")
+    stolen = tmp_path / "stolen"
+    (gateway.data / "tls" / "devices").rename(stolen)
+    thief = ("--cert", str(stolen / "door.pem"), "--key", str(stolen / "door.key"))
+    status, said = await run(*publish(gateway, port, *thief))
+    assert status == 0, said
+    await gateway.typed("device", end, "door")
+    await gateway.typed("device", *(["rotate"] if end == "revoke" else ["add"]), "door")
+    await gateway.typed("device", "grant", "door", "signal:front-door/verdict")
+    # In the same second as the revocation, or so.
+    made = await gateway.typed("tls", "device", "door")
+    assert "warning" not in made.err
+    status, said = await run(*publish(gateway, port, *thief))
+    assert status != 0, said
+    assert "Bad User Name or Password" in said
+    status, said = await run(*publish(gateway, port, *certificate(gateway), "-t", "signals/front-door/verdict/s2"))
+    assert status == 0, said
+    assert ": certificates made until then are void" in (await gateway.typed("device", "show", "door")).out
+
+
+def test_a_device_s_certificate_begins_in_a_later_second_than_the_revocation(tmp_path: Path) -> None:
+    make_authority(tmp_path)
+    revoked = wall_clock().replace(microsecond=0) + timedelta(seconds=10)
+    pair = issue_device(tmp_path, "door", after=revoked + timedelta(seconds=0.9))
+    assert begins(pair.certificate) == revoked + timedelta(seconds=1)
+    assert begins(issue_device(tmp_path, "hall", after=revoked - timedelta(days=1)).certificate) <= wall_clock()
+
+
+async def test_a_certificate_is_made_with_a_warning_where_the_device_would_not_be_let_in(gateway: Serving) -> None:
+    async def warned(name: str) -> str:
+        return (await gateway.typed("tls", "device", name)).err.split("\n  mosquitto_pub")[0]
+
+    assert "there is no device window; the certificate lets nobody in until `wayside device add`" in await warned(
+        "window"
+    )
+    for name, does in {"hall": "disable", "gate": "revoke"}.items():
+        await gateway.told("device", "add", name)
+        await gateway.typed("device", does, name)
+    assert "hall is disabled; the certificate does not let it in until `wayside device enable hall`" in await warned(
+        "hall"
+    )
+    assert "gate is revoked; the certificate does not let it in until `wayside device rotate gate`" in await warned(
+        "gate"
+    )
+    await gateway.told("device", "add", "porch")
+    assert "warning" not in await warned("porch")
 
 
 async def test_a_certificate_is_no_credential_for_another_device(gateway: Serving) -> None:

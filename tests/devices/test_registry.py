@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -12,7 +13,7 @@ from devices.registry import Registry, Revised
 from engine import names, records
 from engine.errors import BadInput, Conflict, NotFound, StoreUnavailable, UnreadableRecord
 from engine.store.memory import ManualClock, MemoryStore
-from tests.support.source import HandSource
+from tests.support.source import HandSource, stopped_at
 
 GRANT = "signal:front-door/kitchen-verdict"
 
@@ -238,6 +239,53 @@ async def test_a_deleted_device_is_gone_and_its_name_may_be_used_again(store: Me
     assert again.entry.grants == ()
     assert here.owner(credentials.digest(first.token)) is None
     assert len(await store.list("devices/kitchen/")) == 3
+
+
+@pytest.mark.parametrize("end", [operations.revoke, operations.delete])
+async def test_a_certificate_of_before_a_revocation_stays_void_whatever_is_done_then(
+    store: MemoryStore, end: Callable[..., Awaitable[Device]]
+) -> None:
+    here, there = registry(store), registry(store, "there")
+    await operations.add(here, "kitchen", by="user:admin")
+    ended = await end(here, "kitchen", by="user:admin", clock=stopped_at(1_000.9))
+    assert not ended.takes_certificate(2_000), "it has no token"
+    back = operations.add if end is operations.delete else operations.rotate
+    await back(here, "kitchen", by="user:admin")
+    await operations.grant(here, "kitchen", GRANT, by="user:admin")
+    await there.load()
+    for known in (here.device("kitchen"), there.device("kitchen")):
+        assert known is not None
+        assert [known.takes_certificate(at) for at in (999, 1_000, 1_001)] == [False, False, True]
+    # A second one ends what was made in between; a clock that was set back takes nothing back.
+    for seconds in (1_500, 1_200):
+        again = await operations.revoke(here, "kitchen", by="user:admin", clock=stopped_at(seconds))
+        assert again.revoked_at == 1_500
+
+
+async def test_a_device_that_was_never_revoked_takes_certificates_of_any_age(store: MemoryStore) -> None:
+    here = registry(store)
+    await operations.add(here, "kitchen", by="user:admin")
+    await operations.rotate(here, "kitchen", by="user:admin")
+    device = await operations.finish_rotation(here, "kitchen", by="user:admin")
+    assert device.revoked_at is None
+    assert device.takes_certificate(0)
+    assert b"revoked_at" not in (await store.list("devices/kitchen/"))[-1].value, "older builds read it"
+
+
+async def test_revisions_of_builds_that_wrote_no_moment_down_are_read(store: MemoryStore, clock: ManualClock) -> None:
+    here = registry(store)
+    device = model.DeviceRevision(
+        at=model.revision_key("device", "kitchen", 1), nonce="n", device="kitchen", state="active", secrets=(),
+        grants=(), limits=model.LimitOverrides(), note="", did="revoke", by="user:admin",
+    )  # fmt: skip
+    await store.create(*records.encode(device))
+    revoked_at = int(clock.now().timestamp())
+    clock.advance(60)
+    await operations.rotate(here, "kitchen", by="user:admin")
+    known = here.device("kitchen")
+    assert known is not None
+    assert known.revoked_at == revoked_at
+    assert [known.takes_certificate(revoked_at + more) for more in (0, 1)] == [False, True]
 
 
 async def test_limits_and_a_note_can_be_replaced(store: MemoryStore) -> None:

@@ -9,8 +9,8 @@ from devices.credentials import make_token
 from devices.registry import Registry
 from engine.errors import StoreUnavailable
 from engine.store.memory import ManualClock, MemoryStore
-from gateway.auth import Authority, Principal, Rejected
-from tests.support.source import HandSource
+from gateway.auth import CERTIFICATE, Authority, Principal, Rejected
+from tests.support.source import HandSource, stopped_at
 
 ADDRESS = "192.0.2.1"
 STRANGER = make_token("device", 7)
@@ -149,6 +149,35 @@ async def test_standing_follows_every_change_of_the_registry(house: House) -> No
     await operations.finish_rotation(house.here, "kitchen", by="user:admin")
     assert authority.standing(who) is None
     assert not authority.may_read(who, "w")
+
+
+async def test_a_certificate_that_was_made_before_its_device_was_revoked_is_none_any_more(house: House) -> None:
+    async def certificate(good_since: int) -> Principal | Rejected:
+        return await house.authority.certificate(("kitchen",), good_since, None, address=ADDRESS)
+
+    await operations.add(house.here, "kitchen", grants=["signal:w/k"], by="user:admin")
+    stolen = await certificate(1_000)
+    assert stolen == Principal("device", "kitchen", CERTIFICATE, 1_000)
+    # Seen here as one change, as by an instance that looks once a second.
+    await operations.revoke(house.elsewhere, "kitchen", by="user:admin", clock=stopped_at(1_001))
+    rotated = await operations.rotate(house.elsewhere, "kitchen", by="user:admin")
+    assert house.authority.standing(stolen) is not None
+    await house.here.refresh()
+    assert house.authority.standing(stolen) is None
+    assert not house.authority.may_signal(stolen, "w", "k")
+    refused = Rejected("bad_credentials", "kitchen")
+    assert [await certificate(since) for since in (999, 1_000, 1_001)] == [refused] * 3
+    newer = await certificate(1_002)
+    assert newer == Principal("device", "kitchen", CERTIFICATE, 1_002)
+    assert house.authority.standing(newer) is not None
+    assert isinstance(await house.device("kitchen", rotated.token), Principal)
+
+
+async def test_who_is_vouched_for_has_no_standing_without_a_token(house: House) -> None:
+    await operations.add(house.here, "kitchen", by="user:admin")
+    assert house.authority.standing(house.authority.vouched_for("kitchen")) is not None
+    await operations.revoke(house.here, "kitchen", by="user:admin")
+    assert house.authority.standing(house.authority.vouched_for("kitchen")) is None
 
 
 @pytest.mark.parametrize("end", [operations.revoke, operations.disable, operations.delete])

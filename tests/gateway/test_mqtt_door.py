@@ -10,11 +10,13 @@ import pytest
 
 from devices import operations
 from devices.credentials import make_token
+from devices.registry import Registry
 from engine.errors import StoreUnavailable
 from engine.results import Contended, NoOpenWait, NotDeclared, Receipt, Taken
-from gateway.listener.port import Admitted, Application, Denied, Handled, Published, Unavailable
+from gateway.listener.port import Admitted, Application, Certificate, Denied, Handled, Published, Unavailable
 from gateway.mqtt_door import MqttDoor
 from tests.support.doors import Definition, Gatehouse, ScriptedEngine
+from tests.support.source import HandSource, stopped_at
 
 ADDRESS = "192.0.2.1"
 TAKEN = Taken(receipt=Receipt("a" * 26, datetime(2026, 1, 1, tzinfo=UTC)), state="delivered")
@@ -59,7 +61,7 @@ class Site:
 
     async def connect(self, name: str | None, token: str) -> Admitted | Denied:
         return await self.door.connect(
-            username=name, password=token.encode(), certificate_names=(), client_id="c", address=ADDRESS
+            username=name, password=token.encode(), certificate=None, client_id="c", address=ADDRESS
         )
 
     async def device(self, name: str, *grants: str) -> Admitted:
@@ -346,6 +348,34 @@ async def test_finishing_a_rotation_closes_who_came_in_by_the_old_token_and_nobo
     assert site.connections.closed == []
     await operations.finish_rotation(site.house.registry, "kitchen", by="user:admin")
     assert site.connections.closed == ["kitchen"]
+    assert site.connections.open == [newer]
+
+
+async def test_a_certificate_s_connection_ends_with_a_revocation_that_is_heard_of_together_with_what_came_then(
+    site: Site,
+) -> None:
+    elsewhere = Registry(site.house.store, HandSource(label="elsewhere"))
+    issued = await operations.add(site.house.registry, "kitchen", by="user:admin")
+
+    async def by_certificate(good_since: int) -> Admitted:
+        shown = Certificate(("kitchen",), good_since)
+        admitted = await site.door.connect(
+            username=None, password=None, certificate=shown, client_id="c", address=ADDRESS
+        )
+        assert isinstance(admitted, Admitted)
+        site.announce(admitted)
+        return admitted
+
+    await by_certificate(1_000)
+    newer = await by_certificate(3_000)
+    await site.connected("kitchen", issued.token)
+    await operations.rotate(elsewhere, "kitchen", by="user:admin")
+    await site.house.registry.refresh()
+    assert site.connections.closed == []
+    # Of the device's own token and two certificates, a revocation leaves the certificate that is newer than it.
+    await operations.revoke(elsewhere, "kitchen", by="user:admin", clock=stopped_at(2_000))
+    await operations.rotate(elsewhere, "kitchen", by="user:admin")
+    await site.house.registry.refresh()
     assert site.connections.open == [newer]
 
 

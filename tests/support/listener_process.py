@@ -13,7 +13,7 @@ from typing import Any
 
 from engine.clock import SystemSource
 from gateway.listener.limits import ListenerLimits
-from gateway.listener.port import Admitted, Denied, EndReason, Handled, Published, RefusalReason, Reply
+from gateway.listener.port import Admitted, Certificate, Denied, EndReason, Handled, Published, RefusalReason, Reply
 from gateway.listener.server import Listener
 
 _PAGE_BYTES = 4_096
@@ -28,7 +28,7 @@ class Everybody:
         *,
         username: str | None,
         password: bytes | None,
-        certificate_names: tuple[str, ...],
+        certificate: Certificate | None,
         client_id: str,
         address: str,
     ) -> Admitted | Denied:

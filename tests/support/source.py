@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
+
 from engine.clock import derived_id
 
 
@@ -26,3 +29,8 @@ class HandSource:
     def sortable_id(self) -> str:
         self._drawn += 1
         return derived_id("id", self._label, str(self._drawn))
+
+
+def stopped_at(seconds: float) -> Callable[[], datetime]:
+    """Give a wall clock that stands still, so many seconds after the Unix epoch's beginning."""
+    return lambda: datetime.fromtimestamp(seconds, UTC)

@@ -95,7 +95,7 @@ def mqtt(door: Door) -> MqttDoor:
 
 async def connect(door: Door, token: str) -> Admitted | Denied:
     return await mqtt(door).connect(
-        username="camera", password=token.encode(), certificate_names=(), client_id="c", address="192.0.2.1"
+        username="camera", password=token.encode(), certificate=None, client_id="c", address="192.0.2.1"
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from gateway.listener.port import (
     Admitted,
+    Certificate,
     Denied,
     EndReason,
     Handled,
@@ -67,7 +68,7 @@ class FakeApplication:
         *,
         username: str | None,
         password: bytes | None,
-        certificate_names: tuple[str, ...],
+        certificate: Certificate | None,
         client_id: str,
         address: str,
     ) -> Admitted | Denied:
@@ -76,7 +77,7 @@ class FakeApplication:
         if self.denial is not None:
             return self.denial
         if username is None:
-            known = [name for name in certificate_names if name in self.devices]
+            known = [name for name in (certificate.names if certificate else ()) if name in self.devices]
             return self.admit(known[0]) if known else Denied("bad_credentials")
         if username not in self.devices or password != f"token-of-{username}".encode():
             return Denied("bad_credentials")

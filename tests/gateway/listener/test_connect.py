@@ -143,7 +143,7 @@ async def test_the_address_and_the_client_id_are_told_to_the_application(served:
         {
             "username": "door",
             "password": b"token-of-door",
-            "certificate_names": (),
+            "certificate": None,
             "client_id": "the id",
             "address": "127.0.0.1",
         }

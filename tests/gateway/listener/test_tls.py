@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trustme
 
-from gateway.listener.certificates import certificate_names
+from gateway.listener.certificates import certificate_of
 from gateway.listener.codec import MQTT_3_1_1, MQTT_5, Reason, encode
 from gateway.listener.codec import packets as p
+from gateway.listener.port import Certificate
 from tests.gateway.listener.client import connect, signal
 from tests.gateway.listener.conftest import Served
 
@@ -109,15 +110,17 @@ async def test_plain_bytes_on_the_tls_port_end_the_connection(served: Served) ->
     await writer.wait_closed()
 
 
-def test_the_names_of_a_certificate_are_its_common_name_and_its_dns_names() -> None:
-    assert certificate_names(
-        {
-            "subject": ((("countryName", "DE"),), (("commonName", "door"),)),
-            "subjectAltName": (("DNS", "door"), ("DNS", "door.lan"), ("IP Address", "10.0.0.1")),
-        }
-    ) == ("door", "door.lan")
-    assert certificate_names({}) == ()
-    assert certificate_names(None) == ()
+def test_a_certificate_has_its_common_name_and_its_dns_names_and_since_when_it_is_good() -> None:
+    shown = {
+        "subject": ((("countryName", "DE"),), (("commonName", "door"),)),
+        "subjectAltName": (("DNS", "door"), ("DNS", "door.lan"), ("IP Address", "10.0.0.1")),
+        "notBefore": "Jan  1 00:00:10 1970 GMT",
+    }
+    assert certificate_of(shown) == Certificate(("door", "door.lan"), 10)
+    assert certificate_of(shown | {"notBefore": "some day"}) == Certificate(("door", "door.lan"), 0)
+    assert certificate_of({"notBefore": shown["notBefore"]}) is None
+    assert certificate_of({}) is None
+    assert certificate_of(None) is None
 
 
 async def test_a_handshake_that_is_not_finished_counts_as_a_connection(
