@@ -94,8 +94,10 @@ def _devices(devices: Sequence[Mapping[str, Any]], workflows: Mapping[str, Any])
             repair = f"`wayside device grant {name} signal:WORKFLOW/KEY`"
             yield Finding("devices", "warning", f"{name} has no grant: all that it sends is refused", repair)
         if not device["tokens"]:
-            repair = f"`wayside device rotate {name}` gives it one"
-            yield Finding("devices", "warning", f"{name} has no token, so that only a certificate lets it in", repair)
+            repair = (
+                f"`wayside device rotate {name}` gives it one; `wayside device delete {name}`, if it is gone for good"
+            )
+            yield Finding("devices", "warning", f"{name} is revoked: no token and no certificate lets it in", repair)
         doubtful = doubtful or bool(told) or not device["grants"] or not device["tokens"]
     if not doubtful:
         yield Finding("devices", "ok", f"{len(devices)}, each with a token and with grants that name what there is")

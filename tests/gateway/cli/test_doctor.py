@@ -160,7 +160,7 @@ async def test_devices_that_can_do_nothing_are_named(door: Door) -> None:
     async with await door.device("signal:front-door", name="gone"), door.admin() as admin:
         await admin.post("/api/v1/devices/gone/revoke")
     assert [text.split(":", 1)[1].strip() for _, text, _ in await look(door)] == [
-        "gone has no token, so that only a certificate lets it in",
+        "gone is revoked: no token and no certificate lets it in",
         "idle has no grant: all that it sends is refused",
         "lost: signal:front-dor/verdict: there is no workflow front-dor, so far",
         "lost: signal:front-door/verdikt: no step of front-door waits under the key verdikt, so far",
