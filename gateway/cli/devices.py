@@ -194,7 +194,7 @@ def rotate(
     name: Name,
     finish_: Annotated[bool, typer.Option("--finish", help="end the older token")] = False,
 ) -> None:
-    """Give a device a second token beside the first; with --finish, end the first."""
+    """Give a device a second token beside the first, or a revoked one a token again; with --finish, end the first."""
     if finish_:
         finish(_change("POST", f"/devices/{name}/rotate/finish", f"{name} has its newer token alone"))
     else:
@@ -205,8 +205,14 @@ async def _rotate(name: str) -> None:
     async with connect() as client:
         issued = await client.post(f"/devices/{name}/rotate")
         await _show_token(client, issued)
-    if not current().json:
+    if current().json:
+        return
+    if issued["tokens"] > 1:
         output.note(f"\nBoth tokens work until `wayside device rotate {name} --finish`.")
+    else:
+        output.note(
+            f"\n{name} had no token: this one is its only one, and what it had before it was revoked stays void."
+        )
 
 
 @app.command()

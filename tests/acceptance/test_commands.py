@@ -263,6 +263,15 @@ async def test_looking_makes_no_directory_and_adding_a_device_does(tmp_path: Pat
     assert data.is_dir()
 
 
+async def test_a_rotation_says_which_tokens_work(gateway: Serving) -> None:
+    await gateway.typed("device", "add", "camera")
+    assert "Both tokens work until" in (await gateway.typed("device", "rotate", "camera")).err
+    await gateway.typed("device", "revoke", "camera")
+    again = (await gateway.typed("device", "rotate", "camera")).err
+    assert "Both tokens" not in again
+    assert "camera had no token: this one is its only one" in again
+
+
 async def test_the_audit_log_is_followed_live(gateway: Serving) -> None:
     follower = await start("audit", "--follow", "--json", "--device", "camera", "--data", str(gateway.data))
     assert follower.stdout is not None
