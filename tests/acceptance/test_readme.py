@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from engine.store.open import open_store
+from tests.support.command import serving as serving_gateway
 from tests.support.mosquitto import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -19,9 +21,9 @@ ROOT = Path(__file__).parents[2]
 SET_UP = r"(?:python3 -m venv|\.venv/bin/pip install)"
 
 
-def blocks(heading: str) -> list[str]:
+def blocks(heading: str, page: str = "README.md") -> list[str]:
     """Take the shell blocks of one section, as somebody would copy them."""
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / page).read_text()
     section = text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     return re.findall(r"^```sh\n(.*?)^```", section, flags=re.MULTILINE | re.DOTALL)
 
@@ -119,3 +121,17 @@ async def test_what_the_readme_says_of_people_programs_and_tls_works_as_it_stand
         out = (await program.communicate())[0].decode()
     assert program.returncode == 0, out
     assert '"status":"ok"' in out
+
+
+async def test_the_backup_of_a_running_gateway_s_store_is_whole_and_its_owner_s_alone(data: Path) -> None:
+    (command,) = blocks("Backup", "deploy/README.md")
+    async with serving_gateway(data) as gateway:
+        await gateway.typed("device", "add", "camera")
+        program = await bash(f"umask 022; {command}".replace("/var/lib/wayside/", f"{data}/"), data.parent)
+        out = (await program.communicate())[0].decode()
+    assert program.returncode == 0, out
+    made = data.parent / "backup.db"
+    assert made.stat().st_mode & 0o777 == 0o600
+    backup = open_store(str(made))
+    assert await backup.list("devices/camera/")
+    await backup.close()
