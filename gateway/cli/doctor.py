@@ -70,7 +70,8 @@ async def _doctor() -> int:
     if loaded is not None:
         findings += doctor_host.checks(loaded.settings)
         findings += await _gateway(loaded.settings)
-        findings += await _store(loaded.settings)
+        # A store that cannot be opened is found by both, with a gateway and without one: that is one finding.
+        findings += [found for found in await _store(loaded.settings) if found not in findings]
     return tell(findings)
 
 

@@ -298,6 +298,13 @@ async def test_doctor_names_what_is_broken_and_how_to_repair_it(data: Path) -> N
     assert (await run(data, "doctor", "--json")).json["ok"] is True
 
 
+async def test_doctor_names_a_damaged_store_once(data: Path) -> None:
+    await run(data, "device", "add", "camera")
+    (data / "wayside.db").write_bytes(b"no database" * 1_000)
+    found = (await run(data, "doctor", "--json", status=1)).json["findings"]
+    assert ["is not an SQLite database" in it["text"] for it in found if it["result"] == "failed"] == [True]
+
+
 async def test_the_demonstration_goes_as_it_is_told() -> None:
     ran = await wayside("demo", "--json")
     assert ran.json["ok"] is True
