@@ -33,13 +33,17 @@ _HINTS: Final = {
 
 @dataclass(slots=True, kw_only=True)
 class Seen:
-    """What is known: events in the order of time, of these keys and of the devices that signal them."""
+    """What is known: events in the order of time, of these keys and of the devices that signal them.
+
+    `undeclared` is set when the workflow has no such key (any more), and says which it has.
+    """
 
     keys: tuple[tuple[str, str], ...]
     senders: frozenset[str]
     events: list[Found]
     run: str = ""
     receipt: str = ""
+    undeclared: str = ""
     steps: list[tuple[datetime, str, str]] = field(default_factory=list)
 
 
@@ -56,7 +60,7 @@ class Cause:
 def causes_of(seen: Seen) -> tuple[list[Cause], str]:
     """Judge what was seen: the causes, the latest first and each once, and a sentence that concludes."""
     found: dict[tuple[str, str], Cause] = {}
-    for cause in [*_from_events(seen), *_from_steps(seen)]:
+    for cause in [*_from_events(seen), *_from_steps(seen), *_from_definition(seen)]:
         # The later one of two that say the same takes the place.
         found[cause.cause, cause.text] = cause
     causes = sorted(found.values(), key=lambda cause: cause.at, reverse=True)
@@ -167,6 +171,7 @@ def _refused(seen: Seen, event: AuditEvent) -> tuple[str, str]:
         "bad_payload": "malformed",
         "payload_too_large": "malformed",
         "retained_not_allowed": "retained",
+        "not_found": "no_such_key",
     }
     return names.get(event.result, event.result), text
 
@@ -206,6 +211,14 @@ def _from_steps(seen: Seen) -> Iterator[Cause]:
             yield Cause(
                 cause=action.replace(".", "_"), text=text, hint=f"`wayside run show {seen.run}` shows each step", at=at
             )
+
+
+def _from_definition(seen: Seen) -> Iterator[Cause]:
+    """Name a key that the workflow does not have: it comes first, for nothing else helps."""
+    if seen.undeclared:
+        workflow, key = seen.keys[0]
+        text = f"the workflow {workflow} has no key {key}"
+        yield Cause(cause="no_such_key", text=text, hint=seen.undeclared, at=datetime.max.replace(tzinfo=UTC))
 
 
 def _nothing_at_all(seen: Seen) -> Iterator[Cause]:

@@ -5,6 +5,7 @@ Gathering reads; telling and judging are pure functions of events.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -84,6 +85,12 @@ async def _of_key(parts: Services, about: str, workflow: str, key: str, since: d
     definition = parts.engine.catalog.get(workflow)
     if not seen.events and definition is None:
         raise NotFound(f"nothing is written down of {workflow}/{key}", hint="`wayside workflow list` names the keys")
+    if definition is not None and definition.keyed(key) is None:
+        hint = _keys_there_are(workflow, key, definition.keys())
+        # Whoever mistyped a key is told so; of one that was signalled, or was declared once, there is a story.
+        if not any((e.workflow, e.key) == (workflow, key) for e in _events(seen.events)):
+            raise NotFound(f"the workflow {workflow} has no key {key}", hint=hint)
+        seen.undeclared = hint
     return _judged(Story(about=about, kind="key"), seen)
 
 
@@ -149,6 +156,12 @@ def _key_named(catalog: Catalog, about: str) -> tuple[str, str]:
             hint=f"write workflow/key{': ' + named if named else ''}",
         )
     return found[0]
+
+
+def _keys_there_are(workflow: str, key: str, keys: Sequence[str]) -> str:
+    near = difflib.get_close_matches(key, keys, n=1)
+    meant = f"did you mean {workflow}/{near[0]}? " if near else ""
+    return f"{meant}its keys are: {', '.join(keys)}" if keys else "no step of it waits under a key"
 
 
 def _declares(catalog: Catalog, workflow: str, key: str) -> bool:

@@ -12,7 +12,8 @@ REFUSALS: Final = {
     "bad_payload": "the payload is not a JSON object as it should be",
     "bad_topic": "the topic, or a name in it, is none that means anything here",
     "unauthorized": "its credential is not good any more",
-    "not_found": "there is no such key, or none that it may signal",
+    # Whom the answer was for is not told this; the reason that is written down beside it says which it was.
+    "not_found": "there is no such key",
     "no_open_wait": "no wait was open, and the step takes no early signals",
     "early_signal_held": "an earlier signal was held for the next wait already",
     "already_settled": "the wait had its signal, or its end, already",
@@ -25,6 +26,12 @@ REFUSALS: Final = {
     "rate_limited": "it was over a rate",
     "contended": "too many acted on the key at once",
     "store_unavailable": "the store did not answer",
+}
+_NOT_FOUND: Final = {
+    "no_grant": "it has no grant for that",
+    "no_wait": "there is no such wait",
+    "no_workflow": "there is no such workflow",
+    "no_trigger": "the workflow has no `trigger: {topic: true}`, which a device needs to start a run",
 }
 _LOGINS: Final = {
     "bad_credentials": "wrong name or token",
@@ -49,8 +56,8 @@ _DEEDS: Final = {
 
 def refusal(event: AuditEvent) -> str:
     """Say why a request was refused."""
-    if event.reason == "no_grant":
-        return "it has no grant for that"
+    if event.result == "not_found" and event.reason in _NOT_FOUND:
+        return _NOT_FOUND[event.reason]
     if event.result == "rate_limited":
         return f"it was over its rate of {event.reason or 'messages'}"
     return REFUSALS.get(event.result, event.result)

@@ -192,6 +192,32 @@ async def test_the_device_named_another_key(door: Door) -> None:
     assert told["conclusion"] == "Device:camera signalled alarm/motoin, not alarm/motion."
 
 
+async def test_a_key_that_the_workflow_does_not_have_is_said_to_be_none(door: Door) -> None:
+    await door.start("alarm")
+    async with door.admin() as admin:
+        for about, hint in (
+            ("alarm/motoin", "did you mean alarm/motion? its keys are: motion"),
+            ("alarm/x", "its keys are: motion"),
+        ):
+            answer = await admin.get("/api/v1/audit/why", params={"about": about})
+            assert answer.status_code == 404
+            assert answer.json()["detail"] == f"the workflow alarm has no key {about.partition('/')[2]}"
+            assert answer.json()["hint"] == hint
+
+
+async def test_a_granted_signal_to_a_key_that_is_none_is_told_apart_from_one_without_a_grant(door: Door) -> None:
+    async with await door.device("signal:alarm") as camera:
+        assert (await send(camera, key="motoin")).status_code == 404
+    async with await door.device(GRANT, name="bell") as bell:
+        assert (await send(bell, key="motoin")).status_code == 404
+    told = await why(door, "alarm/motoin")
+    assert told["conclusion"].startswith("The workflow alarm has no key motoin.")
+    assert told["causes"][0]["cause"] == "no_such_key"
+    assert told["causes"][0]["hint"] == "did you mean alarm/motion? its keys are: motion"
+    assert "device:camera's signal to alarm/motoin by HTTP was refused: there is no such key" in texts(told)
+    assert "device:bell's signal to alarm/motoin by HTTP was refused: it has no grant for that" in texts(told)
+
+
 async def test_the_device_was_over_its_rate(door: Door) -> None:
     async with await door.device(GRANT) as camera:
         answers = [(await send(camera, "{}")).status_code for _ in range(25)]
