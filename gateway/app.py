@@ -15,9 +15,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from engine.errors import BadInput, StoreUnavailable, WaysideError
-from gateway import data, logs, tls
-from gateway.audit import Entry
-from gateway.composing import compose, rates_of, tell_changes
+from gateway import data, definitions, logs, tls
+from gateway.composing import compose, rates_of
 from gateway.config import Loaded
 from gateway.http.sockets import bound_to, listen
 from gateway.listener.descriptors import connections_that_fit, raise_limit
@@ -228,10 +227,7 @@ class _Gateway:
             self._reread_definitions()
 
     def _reread_definitions(self) -> None:
-        changes = self._services.engine.catalog.reload()
-        tell_changes(changes)
-        for change in changes:
-            self._services.audit.add(Entry(action="config.workflow", result=change.kind, workflow=change.workflow))
+        definitions.reread(self._services.engine.catalog, self._services.audit)
 
     def _connections_of(self, device: str) -> int:
         return sum(1 for connection in self._listener.connections() if connection.device == device)

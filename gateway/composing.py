@@ -15,10 +15,11 @@ from engine.events import EngineEvent, Observer
 from engine.service import Engine, EngineSettings
 from engine.store.base import AtOnce, Record
 from engine.store.open import open_store
-from engine.workflows.loading import Catalog, Change
+from engine.workflows.loading import Catalog
 from gateway import data, logs
 from gateway.audit import Audit
 from gateway.auth import Authority
+from gateway.definitions import tell_changes
 from gateway.deliver import Deliver
 from gateway.limits import DeviceLimits, Rates
 from gateway.live import Live
@@ -194,14 +195,3 @@ def rates_of(table: LimitsTable) -> Rates:
         reads=Rate(per_second=table.reads_per_second, burst=table.reads_burst),
         connects=Rate(per_second=table.connects_per_second, burst=table.connects_burst),
     )
-
-
-def tell_changes(changes: list[Change]) -> None:
-    """Say in the log which definitions came, went or broke."""
-    for change in changes:
-        if change.kind == "broken":
-            first = change.problems[0] if change.problems else None
-            line = first.line if first else 0
-            _log.warning("workflow broken", file=change.filename, workflow=change.workflow, line=line)
-        else:
-            _log.info(f"workflow {change.kind}", file=change.filename, workflow=change.workflow)

@@ -12,8 +12,9 @@ from starlette.responses import Response
 
 from engine.workflows.definition import Definition, Dependency, Job, Step, WaitTask
 from engine.workflows.problems import Problem as DefinitionProblem
+from gateway import definitions
 from gateway.deliver import Origin
-from gateway.http.access import Parts, Who, not_found
+from gateway.http.access import Caller, Parts, Who, not_found
 from gateway.http.models import Name, Started, StartRun, ValidationResult, WorkflowList, WorkflowView
 from gateway.http.paging import MAX_PAGE, After, Limit, named, page
 from gateway.http.problems import Problem, documented
@@ -27,6 +28,7 @@ Workflow = Annotated[Name, Path(description="the workflow's name")]
 @router.get("", response_model=WorkflowList, responses=documented(401, 422, 429, 503))
 async def list_workflows(parts: Parts, who: Who, after: After = None, limit: Limit = MAX_PAGE) -> dict[str, Any]:
     """List the definitions in force that the caller may read; operators also see which files have problems."""
+    _take_up_edits(parts, who)
     catalog = parts.engine.catalog
     problems = {file: _problems(found) for file, found in catalog.problems().items()}
     listed = []
@@ -59,6 +61,7 @@ async def validate(request: Request, who: Who) -> dict[str, Any]:
 async def show_workflow(workflow: Workflow, parts: Parts, who: Who) -> dict[str, Any]:
     """Show one definition: jobs, steps, keys, and what is wrong with a newer edit of its file."""
     who.must_read(workflow)
+    _take_up_edits(parts, who)
     definition = parts.engine.catalog.get(workflow)
     if definition is None:
         raise not_found()
@@ -90,6 +93,12 @@ async def start_run(
             msgspec.json.encode({"run": delivered.words.details["run"]}), 201, media_type="application/json"
         )
     return response(delivered)
+
+
+def _take_up_edits(parts: Services, who: Caller) -> None:
+    """Have a person who has just written a file told of that, and not of what it was a second ago."""
+    if who.principal.kind == "user":
+        definitions.reread(parts.engine.catalog, parts.audit)
 
 
 def _summary(definition: Definition, file: str, problems: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:

@@ -132,6 +132,25 @@ async def test_waits_show_what_is_open_and_what_is_held(door: Door) -> None:
     assert {key["key"] for key in keys} == {"verdict", "strict"}
 
 
+async def test_an_edit_is_told_of_as_soon_as_it_is_written(door: Door) -> None:
+    file = door.services.engine.catalog.directory / "quick.yaml"
+    good = file.read_text()
+    async with door.admin() as admin:
+        for text, broken in ((good, False), (good.replace("jobs:", "jbos:"), True), (good, False)):
+            file.write_text(text)
+            listed = (await admin.get("/api/v1/workflows")).json()["workflows"]
+            assert [bool(it["problems"]) for it in listed if it["name"] == "quick"] == [broken]
+            assert bool((await admin.get("/api/v1/workflows/quick")).json()["problems"]) == broken
+        (file.parent / "new.yaml").write_text(good.replace("name: quick", "name: new"))
+        assert (await admin.get("/api/v1/workflows/new")).status_code == 200
+        events = (await admin.get("/api/v1/audit", params={"action": "config.workflow"})).json()["events"]
+    assert [(it["workflow"], it["result"]) for it in events] == [
+        ("quick", "broken"),
+        ("quick", "mended"),
+        ("new", "added"),
+    ]
+
+
 async def test_definitions_are_shown_and_checked(door: Door) -> None:
     async with door.admin() as admin:
         shown = (await admin.get("/api/v1/workflows/front-door")).json()
