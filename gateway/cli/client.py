@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from engine.errors import BadInput, NotFound, WaysideError
 from gateway.cli import reaching
 from gateway.cli.invocation import Invocation, current
+from gateway.cli.refused import Refused
 from gateway.light import without
 
 # click and rich are for a command line of httpx's own.
@@ -32,35 +33,6 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS: Final = 30.0
 FOLLOW_SECONDS: Final = 20
 FINISHED: Final = frozenset({"succeeded", "failed", "cancelled"})
-_HINTS: Final[Mapping[str, str]] = {
-    "unauthorized": "the token is not one of this gateway's; see --token-file and WAYSIDE_TOKEN",
-    "not_found": "`wayside workflow list` shows the workflows and their keys, `wayside waits` what is open",
-    "no_open_wait": "start the run first, or give its step acceptEarly; `wayside waits` lists what is open",
-    "rate_limited": "send more slowly, or try again after the time that is named",
-    "store_unavailable": "look at the disk and at `wayside doctor`, then try again",
-    "stopping": "the gateway is stopping; try again",
-    "contended": "try again",
-}
-
-
-class Refused(WaysideError):
-    """The gateway refused what was asked; `document` is its answer."""
-
-    def __init__(self, status: int, document: Mapping[str, Any]) -> None:
-        problems = tuple(_problem_line(p) for p in document.get("problems") or ())
-        self.error = str(document["error"])
-        super().__init__(
-            str(document.get("detail") or document.get("title") or self.error),
-            hint=str(document.get("hint") or _HINTS.get(self.error, "")),
-        )
-        self.status, self.document, self.problems = status, dict(document), problems
-
-
-def _problem_line(problem: object) -> str:
-    if not isinstance(problem, Mapping):
-        return str(problem)
-    where = str(problem.get("pointer") or "/")
-    return f"{where}: {problem.get('message') or problem.get('rule') or 'wrong'}"
 
 
 @dataclass(slots=True)

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from engine.clock import wall_clock
 from engine.limits import STALE_AFTER_SECONDS
-from gateway.cli.client import Client, Refused
+from gateway.cli.client import Client
 from gateway.cli.doubts import doubts, keys_of
 from gateway.cli.findings import Finding
+from gateway.cli.refused import Refused
 from gateway.data import is_directory_s_own
 
 CLOCK_SECONDS: Final = 5.0

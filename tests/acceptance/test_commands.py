@@ -183,6 +183,7 @@ async def test_a_refusal_exits_one_and_says_why_on_standard_error(gateway: Servi
     assert (in_words.out, as_json.out) == ("", "")
     assert "/verdict" in in_words.err
     assert '"error": "invalid_payload"' in as_json.err
+    assert "unexpected character at byte 1" in (await gateway.typed(*arguments[:3], "{bad", status=1)).err
     for missing in (("run", "show", "a" * 26), ("workflow", "run", "nowhere"), ("device", "show", "nobody")):
         ran = await gateway.typed(*missing, status=1)
         assert ran.err.startswith("error:")

@@ -9,9 +9,9 @@ import pytest
 
 from engine.errors import BadInput
 from gateway.cli import output
-from gateway.cli.client import Refused
 from gateway.cli.invocation import Invocation, set_current
 from gateway.cli.main import told
+from gateway.cli.refused import Refused
 from gateway.cli.workflows import parse_inputs
 from gateway.pasting import how_to_connect
 
@@ -94,3 +94,34 @@ def test_a_refusal_is_told_on_standard_error_with_its_problems(
         assert json.loads(printed.err) == document
     else:
         assert printed.err == "error: No\n  /who: enum\n"
+
+
+@pytest.mark.parametrize(
+    ("document", "lines"),
+    [
+        ({"reason": "unexpected character at byte 1"}, ["unexpected character at byte 1"]),
+        ({"reason": "a number is out of range", "pointer": "/a/0"}, ["/a/0: a number is out of range"]),
+        ({"max_bytes": 16384, "bytes": 20000}, ["it has 20000 bytes, of 16384 at most"]),
+        ({"limit": "signals", "retry_after_ms": 1500}, ["the limit on signals", "try again in 1.5 s"]),
+    ],
+)
+def test_a_refusal_is_told_with_its_particulars(
+    document: dict[str, object], lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    told(Refused(400, {"error": "bad_payload", "title": "No"} | document))
+    assert capsys.readouterr().err.splitlines() == ["error: No", *(f"  {line}" for line in lines)]
+
+
+def test_a_refusal_for_a_signal_before_names_that_one(capsys: pytest.CaptureFixture[str]) -> None:
+    moment = "2026-11-30T20:00:00.000Z"
+    held = {"receipt": "a" * 26, "at": moment, "held_until": moment}
+    told(Refused(409, {"error": "early_signal_held", "title": "Held", **held}))
+    told(Refused(409, {"error": "already_settled", "title": "Over", "last_wait": {"how": "timed_out", "at": moment}}))
+    shown = output.when(moment)
+    assert capsys.readouterr().err.splitlines() == [
+        "error: Held",
+        f"  that one's receipt is {'a' * 26}",
+        f"  it is held until {shown}",
+        "error: Over",
+        f"  the last wait ended at {shown}: timed_out",
+    ]
