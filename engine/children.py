@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from engine import runs
+from engine import records, runs
 from engine.decisions.fold import StepState
 from engine.decisions.moot import child_of
 from engine.environment import environment
-from engine.errors import BadInput
+from engine.errors import BadInput, UnreadableRecord
 from engine.limits import MAX_CHILD_DEPTH, MAX_INPUTS_BYTES
+from engine.records import Created
 from engine.runs import Driver
-from engine.workflows.definition import Definition, WorkflowTask
+from engine.store.base import Record
+from engine.workflows.definition import Definition, WorkflowTask, canonical
 from engine.workflows.expressions import render
 from engine.workflows.schema import compile_schema
 
@@ -60,3 +62,13 @@ def checked_inputs(definition: Definition, inputs: Mapping[str, object]) -> byte
             lines = tuple(f"inputs{problem.pointer}: {problem.rule}" for problem in problems)
             raise BadInput(f"the inputs of {definition.name} are not valid: {lines[0]}", problems=lines)
     return text
+
+
+def began_with(first: Record, inputs: bytes) -> bool:
+    """Tell whether a run has these inputs, by its first event; of one that cannot be read nothing else is said."""
+    try:
+        created = records.event(first).value
+    except UnreadableRecord:
+        return True
+    decode = msgspec.json.decode
+    return isinstance(created, Created) and canonical(decode(created.inputs)) == canonical(decode(inputs))

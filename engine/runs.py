@@ -38,6 +38,7 @@ from engine.records import (
     Suspended,
     Unreadable,
 )
+from engine.store.base import Record
 from engine.waits import close
 from engine.workflows.definition import Definition, WaitTask
 
@@ -76,8 +77,8 @@ class NewRun:
     depth: int = 0
 
 
-async def start(actor: Actor, new: NewRun) -> bool:
-    """Create a run, durable when this returns; false when a run of that id exists (an earlier self made it)."""
+async def start(actor: Actor, new: NewRun) -> Record:
+    """Create a run, durable when this returns; give its first event, which an earlier self made if the id was used."""
     value = Created(
         at=names.event(new.run, 1),
         nonce=actor.source.nonce(),
@@ -91,10 +92,10 @@ async def start(actor: Actor, new: NewRun) -> bool:
     )
     ready = Ready(at=actor.owe(new.run, "-"), nonce=actor.source.nonce(), event=1)
     # `ready` first: whoever finds it, and no run, clears `open` away.
-    won, _ = await actor.create_after([ready, names.open_since(new.run, 1)], value)
+    won, stored = await actor.create_after([ready, names.open_since(new.run, 1)], value)
     if won:
         actor.note(EngineEvent(action="run.created", workflow=new.definition.name, run=new.run, by=new.by))
-    return won
+    return stored
 
 
 # -- driving -------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from engine import inquiries, names, removal, runs, signals
 from engine.actor import Actor, Owed
-from engine.children import checked_inputs
+from engine.children import began_with, checked_inputs
 from engine.clock import Source
 from engine.deciding import Deciding
 from engine.drivers import Drivers, log_fault
@@ -263,7 +263,8 @@ class Engine:
     async def start_run(self, workflow: str, inputs: Mapping[str, object], *, by: str, run: str | None = None) -> str:
         """Start a run, durable when this returns, and drive it in the background; return its id.
 
-        With `run`, the id is the caller's: the same call again is the same run. Raises `NotFound` and `BadInput`.
+        With `run`, the id is the caller's: the same call again is the same run, and one with other inputs raises
+        `Conflict`. Raises `NotFound` and `BadInput`.
         """
         definition = self.catalog.get(workflow)
         if definition is None:
@@ -271,8 +272,10 @@ class Engine:
         text = checked_inputs(definition, inputs)
         run = run or self._source.sortable_id()
         actor = self.actor()
-        await runs.start(actor, runs.NewRun(run=run, definition=definition, inputs=text, by=by))
+        first = await runs.start(actor, runs.NewRun(run=run, definition=definition, inputs=text, by=by))
         self._continue(actor.owed)
+        if not began_with(first, text):
+            raise Conflict(f"the run {run} was started with other inputs")
         return run
 
     async def cancel(self, run: str, *, by: str) -> None:

@@ -17,10 +17,18 @@ from msgspec import Struct
 
 from devices.model import Device
 from engine.clock import Source, derived_id
-from engine.errors import BadInput, NotFound, StoreDamaged, StoreUnavailable, UnreadableRecord, WaysideError
+from engine.errors import (
+    BadInput,
+    Conflict,
+    NotFound,
+    StoreDamaged,
+    StoreUnavailable,
+    UnreadableRecord,
+    WaysideError,
+)
 from engine.names import is_name, is_record_id, is_signal_id
 from engine.payload import Payload, PayloadProblem, parse_payload
-from engine.results import Answer, NotDeclared, SignalRequest, Taken
+from engine.results import Answer, NotDeclared, SignalIdReused, SignalRequest, Taken
 from gateway.answers import (
     BadInputs,
     BadTopic,
@@ -248,6 +256,8 @@ class Deliver:
             return _Result(NotDeclared(), fault.code)
         except BadInput as fault:
             return _Result(BadInputs(fault.problems))
+        except Conflict:
+            return _Result(SignalIdReused())
 
     async def _list_waits(self, asked: _Asked) -> _Result:
         if not self._authority.may_read(asked.who, asked.workflow):

@@ -79,6 +79,7 @@ async def start_run(
 ) -> Response:
     """Start a run. It is durable when this answers, and this instance drives it; a repeat under an id is the same run.
 
+    Other inputs under an id that was used are refused: `signal_id_reused`.
     A device needs the grant and a workflow that says `trigger: { topic: true }`.
     """
     delivered = await parts.deliver.start_run(

@@ -68,6 +68,17 @@ async def test_a_start_with_an_id_that_is_used_is_the_same_run(one: Bench) -> No
     assert await one.keys("ready/") == []
 
 
+async def test_a_start_with_an_id_that_is_used_and_other_inputs_is_refused(one: Bench) -> None:
+    run = await one.engine.start_run("flat", {"a": 1, "b": 2}, by="device:a", run="a" * 26)
+    await one.quiet()
+    assert await one.engine.start_run("flat", {"b": 2, "a": 1}, by="device:a", run=run) == run
+    with pytest.raises(Conflict):
+        await one.engine.start_run("flat", {"a": 1, "b": 3}, by="device:a", run=run)
+    await one.quiet()
+    assert len(one.heard.named("run.created")) == 1
+    assert await one.keys("ready/") == []
+
+
 async def test_a_start_is_refused_for_an_unknown_workflow_or_bad_inputs(one: Bench) -> None:
     with pytest.raises(NotFound):
         await one.engine.start_run("nothing", {}, by="test")

@@ -44,8 +44,12 @@ async def test_a_repeated_start_under_one_id_is_one_run(door: Door) -> None:
             )
             for _ in range(2)
         ]
+        other = await admin.post(
+            "/api/v1/workflows/quick/runs", json={"inputs": {"good": False}}, headers={"Idempotency-Key": "start-1"}
+        )
         listed = (await admin.get(RUNS)).json()["runs"]
     assert [answer.status_code for answer in answers] == [201, 201]
+    assert (other.status_code, other.json()["error"]) == (422, "signal_id_reused")
     assert [run["run"] for run in listed] == [answers[0].json()["run"]] == [answers[1].json()["run"]]
 
 
