@@ -26,7 +26,7 @@ from gateway.http.models import (
     Name,
     RateModel,
 )
-from gateway.http.paging import MAX_PAGE, After, Limit, page
+from gateway.http.paging import MAX_PAGE, AfterName, Limit, page
 from gateway.http.problems import documented
 from gateway.services import Services
 from gateway.tokens import token_uses
@@ -37,7 +37,7 @@ _ERRORS: Final = documented(401, 403, 404, 409, 413, 422, 429, 503)
 
 
 @router.get("", response_model=DeviceList, responses=documented(401, 403, 422, 429, 503))
-async def list_devices(parts: Parts, who: Who, after: After = None, limit: Limit = MAX_PAGE) -> dict[str, Any]:
+async def list_devices(parts: Parts, who: Who, after: AfterName = None, limit: Limit = MAX_PAGE) -> dict[str, Any]:
     """List the devices that are not deleted."""
     who.must_be_operator("read")
     await parts.registry.refresh()

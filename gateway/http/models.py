@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -10,7 +10,9 @@ from devices.model import MAX_NOTE_CHARACTERS, MAX_RATE
 from engine.limits import NAME_PATTERN
 
 Name = Annotated[str, Field(pattern=rf"^{NAME_PATTERN}$")]
-RunId = Annotated[str, Field(pattern=r"^[a-z0-9]{26}$")]
+ID_PATTERN: Final = "[a-z0-9]{26}"
+KEY_PATTERN: Final = f"{NAME_PATTERN}/{NAME_PATTERN}"
+RunId = Annotated[str, Field(pattern=rf"^{ID_PATTERN}$")]
 RunStatus = Literal["pending", "running", "suspended", "succeeded", "failed", "cancelled"]
 StepStatus = Literal["pending", "running", "suspended", "succeeded", "failed", "cancelled", "skipped"]
 

@@ -14,7 +14,7 @@ from engine.errors import NotFound
 from gateway.audit import Entry
 from gateway.http.access import Parts, Who
 from gateway.http.models import Name
-from gateway.http.paging import MAX_PAGE, After, Limit, page
+from gateway.http.paging import MAX_PAGE, AfterName, Limit, page
 from gateway.http.problems import Problem, documented
 from gateway.services import Services
 from gateway.sessions import LINK_SECONDS
@@ -61,7 +61,7 @@ class Login(BaseModel):
 
 
 @router.get("/operators", response_model=OperatorList, responses=documented(401, 403, 422, 429, 503))
-async def list_operators(parts: Parts, who: Who, after: After = None, limit: Limit = MAX_PAGE) -> dict[str, Any]:
+async def list_operators(parts: Parts, who: Who, after: AfterName = None, limit: Limit = MAX_PAGE) -> dict[str, Any]:
     """List the operators that are not revoked."""
     who.must_be_operator("admin")
     await parts.registry.refresh()

@@ -7,11 +7,23 @@ from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Query
 
+from engine.limits import NAME_PATTERN
+from gateway.http.models import ID_PATTERN, KEY_PATTERN
+
 T = TypeVar("T")
 
 MAX_PAGE: Final = 1_000
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="how many at most")]
-After = Annotated[str | None, Query(max_length=200, description="`next` of an earlier answer")]
+
+
+def _cursor(pattern: str) -> Any:  # noqa: ANN401  what FastAPI has for it
+    """Take a cursor that has the form of a list's names, or is empty; the item that it names may be gone meanwhile."""
+    return Query(pattern=f"^({pattern})?$", description="`next` of an earlier answer")
+
+
+AfterName = Annotated[str | None, _cursor(NAME_PATTERN)]
+AfterId = Annotated[str | None, _cursor(ID_PATTERN)]
+AfterKey = Annotated[str | None, _cursor(KEY_PATTERN)]
 
 
 def page(items: Iterable[T], name: Callable[[T], str], *, after: str | None, limit: int) -> tuple[list[T], str | None]:

@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from engine.errors import BadInput, Conflict, FormatTooNew, NotFound, StoreUnavailable, WaysideError
 from engine.limits import MAX_PAYLOAD_BYTES, NAME_FORM, NAME_PATTERN, SIGNAL_ID_PATTERN
+from gateway.http.models import ID_PATTERN, KEY_PATTERN
 from gateway.logs import get_logger
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -38,7 +39,8 @@ _NAMES: Final[Mapping[int, str]] = {
 _FORMS: Final[Mapping[str, str]] = {
     NAME_PATTERN: NAME_FORM,
     SIGNAL_ID_PATTERN: "a signal id is 1 to 64 characters of A-Z, a-z, 0-9, _ and -",
-    "[a-z0-9]{26}": "an id is 26 characters of a-z and 0-9",
+    ID_PATTERN: "an id is 26 characters of a-z and 0-9",
+    KEY_PATTERN: "a key is written workflow/key",
 }
 
 
@@ -186,7 +188,8 @@ def _in_words(error: Mapping[str, Any]) -> str:
     """Say what is wrong; a form is described, where the library would print its regular expression."""
     if error["type"] != "string_pattern_mismatch":
         return str(error["msg"])
-    return _FORMS.get(error["ctx"]["pattern"].strip("^$"), "this has not the form that the API's description gives")
+    pattern = error["ctx"]["pattern"].strip("^$").removeprefix("(").removesuffix(")?")
+    return _FORMS.get(pattern, "this has not the form that the API's description gives")
 
 
 def _pointer(location: Sequence[int | str]) -> str:

@@ -20,6 +20,7 @@ from gateway.http.models import (
     RunStatus,
     RunView,
 )
+from gateway.http.paging import AfterId
 from gateway.http.problems import documented
 from gateway.http.streaming import ENDED, resumed_after, stream_events, wants_stream
 from gateway.http.streaming import MEDIA_TYPE as STREAM
@@ -41,7 +42,7 @@ async def list_runs(
     who: Who,
     workflow: Name | None = None,
     status: RunStatus | None = None,
-    after: Annotated[str | None, Query(max_length=64, description="the cursor of a page")] = None,
+    after: AfterId = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
 ) -> dict[str, Any]:
     """List runs, newest first: those of workflows that the caller may read.
@@ -52,7 +53,7 @@ async def list_runs(
     if workflow is not None and not who.may_read(workflow):
         return {"runs": [], "next": None}
     runs, following = await parts.engine.runs(
-        workflow=workflow, status=status, after=after, limit=limit, readable=who.may_read
+        workflow=workflow, status=status, after=after or None, limit=limit, readable=who.may_read
     )
     return {"runs": runs, "next": following}
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 
 from gateway.http.access import Parts, Who
 from gateway.http.models import KeyList, Name, WaitList
-from gateway.http.paging import MAX_PAGE, After, Limit, named, page
+from gateway.http.paging import MAX_PAGE, AfterId, AfterKey, Limit, named, page
 from gateway.http.problems import documented
 
 router: Final = APIRouter(tags=["waits"])
@@ -22,7 +22,7 @@ async def list_waits(
     who: Who,
     workflow: Name | None = None,
     key: Name | None = None,
-    after: After = None,
+    after: AfterId = None,
     limit: Limit = MAX_PAGE,
 ) -> dict[str, Any]:
     """List open waits with their deadlines, newest first; on the first page also all held signals."""
@@ -34,7 +34,7 @@ async def list_waits(
 
 @router.get("/keys", response_model=KeyList, responses=_ERRORS)
 async def list_keys(
-    *, parts: Parts, who: Who, workflow: Name | None = None, after: After = None, limit: Limit = MAX_PAGE
+    *, parts: Parts, who: Who, workflow: Name | None = None, after: AfterKey = None, limit: Limit = MAX_PAGE
 ) -> dict[str, Any]:
     """List declared keys: who holds each, and the last outcome."""
     readable = [key for key in await parts.engine.keys(workflow) if who.may_read(key["workflow"])]

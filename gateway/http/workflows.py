@@ -16,7 +16,7 @@ from gateway import definitions
 from gateway.deliver import Origin
 from gateway.http.access import Caller, Parts, Who, not_found
 from gateway.http.models import Name, Started, StartRun, ValidationResult, WorkflowList, WorkflowView
-from gateway.http.paging import MAX_PAGE, After, Limit, named, page
+from gateway.http.paging import MAX_PAGE, AfterName, Limit, named, page
 from gateway.http.problems import Problem, documented
 from gateway.http.signals import SignalId, response
 from gateway.services import Services
@@ -26,7 +26,7 @@ Workflow = Annotated[Name, Path(description="the workflow's name")]
 
 
 @router.get("", response_model=WorkflowList, responses=documented(401, 422, 429, 503))
-async def list_workflows(parts: Parts, who: Who, after: After = None, limit: Limit = MAX_PAGE) -> dict[str, Any]:
+async def list_workflows(parts: Parts, who: Who, after: AfterName = None, limit: Limit = MAX_PAGE) -> dict[str, Any]:
     """List the definitions in force that the caller may read; operators also see which files have problems."""
     _take_up_edits(parts, who)
     catalog = parts.engine.catalog

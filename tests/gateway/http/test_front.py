@@ -219,6 +219,20 @@ async def test_each_list_is_read_page_by_page_with_nothing_missed_and_nothing_tw
             assert refused.status_code == 422
 
 
+async def test_a_cursor_that_no_answer_gave_is_refused_and_one_whose_item_is_gone_is_not(door: Door) -> None:
+    gone = {"devices": "gone", "operators": "gone", "workflows": "gone", "waits": "0" * 26, "runs": "0" * 26}
+    async with door.admin() as admin:
+        for path, cursor in (gone | {"keys": "gone/key"}).items():
+            assert (await admin.get(f"/api/v1/{path}", params={"after": cursor})).status_code == 200, path
+            assert (await admin.get(f"/api/v1/{path}", params={"after": ""})).status_code == 200, path
+            for garbage in ("Garbage!", "/", f"{cursor}\n"):
+                answer = await admin.get(f"/api/v1/{path}", params={"after": garbage})
+                assert answer.status_code == 422, (path, garbage)
+                (problem,) = answer.json()["problems"]
+                assert problem["pointer"] == "/after"
+                assert problem["message"].startswith(("a name is", "an id is", "a key is written"))
+
+
 async def test_a_command_reads_all_pages(door: Door) -> None:
     for name in ("one", "two", "three"):
         async with await door.device(name=name):
