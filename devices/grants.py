@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -17,6 +18,7 @@ from engine.workflows.topics import RESERVED_LEVELS
 ANY: Final = "*"
 MAX_FILTER_BYTES: Final = 256
 
+_KINDS: Final = ("signal", "read", "run", "listen")
 _FORMS: Final = "signal:WORKFLOW[/KEY], read:WORKFLOW, run:WORKFLOW or listen:TOPIC-FILTER, with * for any name"
 
 
@@ -71,9 +73,17 @@ def parse(text: str) -> Grant:
                 raise BadInput(f"a device may not listen there: {problem}", hint=f"a grant is {_FORMS}")
             return ListenGrant(target)
         case _:
-            pass
-    what = "names are made of a-z, 0-9, _ and -" if colon else "there is no colon in it"
-    raise BadInput(f"this is not a grant: {what}", hint=f"a grant is {_FORMS}")
+            raise BadInput(
+                f"this is not a grant: {_kind_problem(verb) if colon else 'there is no colon in it'}",
+                hint=f"a grant is {_FORMS}",
+            )
+    raise BadInput("this is not a grant: names are made of a-z, 0-9, _ and -", hint=f"a grant is {_FORMS}")
+
+
+def _kind_problem(verb: str) -> str:
+    near = difflib.get_close_matches(verb.lower(), _KINDS, n=1)
+    said = f"{verb} is no kind of grant" if is_name(verb.lower()) else "it begins with no kind of grant"
+    return said + (f"; did you mean {near[0]}?" if near else "")
 
 
 def _is_target(text: str) -> bool:

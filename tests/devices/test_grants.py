@@ -68,6 +68,23 @@ def test_what_is_no_grant_is_refused_with_the_forms_that_there_are(text: str) ->
     assert "signal:WORKFLOW[/KEY]" in refused.value.hint
 
 
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("sginal:front-door", "sginal is no kind of grant; did you mean signal?"),
+        ("Signal:w", "Signal is no kind of grant; did you mean signal?"),
+        ("write:w", "write is no kind of grant"),
+        ("a b\n:w", "it begins with no kind of grant"),
+        ("signal:Front", "names are made of a-z, 0-9, _ and -"),
+        ("front-door/key", "there is no colon in it"),
+    ],
+)
+def test_it_is_said_what_keeps_a_text_from_being_a_grant(text: str, what: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        parse(text)
+    assert refused.value.message == f"this is not a grant: {what}"
+
+
 @pytest.mark.parametrize("root", ["d", "signals", "runs", "get", "replies", "gateway", "status"])
 @pytest.mark.parametrize("tail", ["", "/#", "/x", "/+/x", "/+", "/+/+", "/+/#", "/x/#", "/+/status/#", "/x/status/y"])
 def test_nobody_is_granted_to_listen_where_devices_speak_or_are_answered(root: str, tail: str) -> None:
