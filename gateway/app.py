@@ -58,7 +58,7 @@ async def serve(loaded: Loaded, *, ready: Callable[[Presence], None], load: Call
         if data.exposed(settings.data):
             _log.warning("others can read the data directory; chmod 700 it", directory=settings.data)
         try:
-            await _Gateway(services, load or (lambda: loaded)).run(ready)
+            await _Gateway(services, loaded, load or (lambda: loaded)).run(ready)
         except BaseExceptionGroup as failed:
             raise _cause(failed) from None
     _log.info("stopped")
@@ -101,7 +101,7 @@ def _cause(failed: BaseExceptionGroup[BaseException]) -> WaysideError:
 class _Gateway:
     """The doors of one instance and the tasks beside them."""
 
-    def __init__(self, services: Services, load: Callable[[], Loaded]) -> None:
+    def __init__(self, services: Services, loaded: Loaded, load: Callable[[], Loaded]) -> None:
         self._services = services
         self._load = load
         self._settings = services.settings
@@ -111,7 +111,7 @@ class _Gateway:
             int(self._settings.audit.retention // DAY_SECONDS),
             lambda count: _log.info("old audit events removed", count=count),
         )
-        self._maps = Maps(self._settings.map)
+        self._maps = Maps(self._settings.map, loaded.maps)
         door = MqttDoor(
             services.deliver, services.authority, services.limits, services.audit, services.source, maps=self._maps
         )

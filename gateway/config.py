@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -34,20 +35,22 @@ _PLAIN: Final = {"mqtt": "mqtts", "mqtt_ws": "mqtt_wss", "http": "https"}
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A setting as it was given, and where."""
+    """A setting as it was given, and where; of a list of tables, such as `[[map]]`, also where each of them is."""
 
     path: SettingPath
     value: object
     origin: str
+    items: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Checked settings, where each given one came from, and what should be said to a person."""
+    """Checked settings, where each given one and each `[[map]]` came from, and what should be said to a person."""
 
     settings: Settings
     origins: Mapping[str, str]
     warnings: tuple[str, ...]
+    maps: tuple[str, ...] = ()
 
 
 def default_data(environment: Mapping[str, str]) -> Path:
@@ -85,7 +88,9 @@ def load(
             hint="mend what is listed and start again; `wayside serve --help` names the settings",
             problems=tuple(problems),
         )
-    return Loaded(settings, {".".join(v.path): v.origin for v in layers}, warnings)
+    maps = _last(layers, "map")
+    places = maps.items if maps is not None and len(maps.items) == len(settings.map) else ()
+    return Loaded(settings, {".".join(v.path): v.origin for v in layers}, warnings, places)
 
 
 def _last(values: Sequence[Value], name: str) -> Value | None:
@@ -124,7 +129,10 @@ def _from_file(file: Path, problems: list[str], *, required: bool) -> Iterator[V
         return
     lines = _lines(text)
     for path, value in _leaves(document):
-        yield Value(path, value, f"{file}:{lines[path]}" if path in lines else str(file))
+        origin = f"{file}:{lines[path]}" if path in lines else str(file)
+        numbers = range(1, len(value) + 1) if isinstance(value, list) else ()
+        items = tuple(f"{file}:{lines[*path, str(n)]}" for n in numbers if (*path, str(n)) in lines)
+        yield Value(path, value, origin, items)
 
 
 def _placed(file: Path, said: str) -> str:
@@ -142,11 +150,19 @@ def _leaves(table: Mapping[str, object], above: SettingPath = ()) -> Iterator[tu
 
 
 def _lines(text: str) -> dict[SettingPath, int]:
-    """Find the line of each `name = value`; what is written in another way (inline tables) has none."""
+    """Find the line of each `name = value`, and of the first and each `[[name]]` as `name.1` and so on.
+
+    What is written in another way (inline tables) has none.
+    """
     table: SettingPath = ()
     lines: dict[SettingPath, int] = {}
     for at, line in enumerate(text.splitlines(), start=1):
-        if header := re.match(r"\s*\[([\w.\- ]+)\]", line):
+        if listed := re.match(r"\s*\[\[([\w.\- ]+)\]\]", line):
+            name = tuple(part.strip() for part in listed[1].split("."))
+            lines.setdefault(name, at)
+            table = (*name, str(next(n for n in count(1) if (*name, str(n)) not in lines)))
+            lines[table] = at
+        elif header := re.match(r"\s*\[([\w.\- ]+)\]", line):
             table = tuple(part.strip() for part in header[1].split("."))
         elif entry := re.match(r"\s*([\w\-]+(?:\s*\.\s*[\w\-]+)*)\s*=", line):
             lines.setdefault((*table, *(part.strip() for part in entry[1].split("."))), at)
@@ -174,13 +190,25 @@ def _check(layers: Sequence[Value], problems: list[str]) -> Settings | None:
         try:
             parsed[path] = parse(path, value.value)
         except ValueError as fault:
-            problems.append(f"{value.origin}: {'.'.join(path)}: {fault}")
+            problems += _each_wrong(value) or [f"{value.origin}: {'.'.join(path)}: {fault}"]
     _check_doors(in_force, parsed, problems)
     if problems:
         return None
     settings = build(parsed)
     _check_tls(in_force, settings, problems)
     return None if problems else settings
+
+
+def _each_wrong(value: Value) -> list[str]:
+    """Name what is wrong with each table of a list, where it stands."""
+    problems = []
+    given = value.value if isinstance(value.value, list) else []
+    for number, (item, origin) in enumerate(zip(given, value.items, strict=False), start=1):
+        try:
+            parse(value.path, [item])
+        except ValueError as fault:
+            problems.append(f"{origin}: {'.'.join(value.path)} {number}: {fault}")
+    return problems
 
 
 def _check_doors(

@@ -101,10 +101,18 @@ class _Map:
 
 
 class Maps:
-    """All maps of a configuration. Made once, at the start; raises `BadInput` that names every problem."""
+    """All maps of a configuration. Made once, at the start; raises `BadInput` that names every problem.
 
-    def __init__(self, settings: Sequence[MapSettings] = ()) -> None:
-        problems = [problem for at, it in enumerate(settings, start=1) for problem in _problems(at, it)]
+    `places` says where each one is written, as far as that is known.
+    """
+
+    def __init__(self, settings: Sequence[MapSettings] = (), places: Sequence[str] = ()) -> None:
+        where = [f"{place}: " for place in places] or [""] * len(settings)
+        problems = [
+            f"{place}map {number}: {problem}"
+            for number, (it, place) in enumerate(zip(settings, where, strict=True), start=1)
+            for problem in _problems(it)
+        ]
         problems += _overlaps(settings)
         if len(settings) > MAX_MAPS:
             problems.append(f"there are at most {MAX_MAPS} maps")
@@ -231,24 +239,23 @@ def _compiled(number: int, it: MapSettings) -> _Map:
     )
 
 
-def _problems(number: int, it: MapSettings) -> Iterator[str]:
-    where = f"map {number}"
+def _problems(it: MapSettings) -> Iterator[str]:
     if problem := filter_problem(it.topic):
-        yield f"{where}: topic: {problem}"
+        yield f"topic: {problem}"
     if not is_name(it.device):
-        yield f"{where}: device: this is no name of a device"
+        yield "device: this is no name of a device"
     if it.via and not is_name(it.via):
-        yield f"{where}: via: this is no name of a device"
+        yield "via: this is no name of a device"
     workflow, slash, key = it.signal.partition("/")
     if not slash or not is_name(workflow) or not is_name(key):
-        yield f"{where}: signal: a signal is written WORKFLOW/KEY"
+        yield "signal: a signal is written WORKFLOW/KEY"
     for name in ("when", "payload", "id"):
         text = getattr(it, name)
         if text:
             try:
                 _compile(text)
             except ValueError as fault:
-                yield f"{where}: {name}: {fault}"
+                yield f"{name}: {fault}"
 
 
 def _overlaps(settings: Sequence[MapSettings]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from functools import cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -76,6 +77,13 @@ def _parse_store(value: object) -> str:
 
 def _parse_broker(value: object) -> str:
     """Check a broker's URL. It may hold a password: it is never quoted."""
+    try:
+        _ = urlsplit(str(value).strip()).port
+    except ValueError as fault:
+        if str(fault).startswith("Port"):
+            raise ValueError(
+                "the port in a broker's URL is a number up to 65535 (in a password, / is written %2F)"
+            ) from None
     parse_url(str(value))
     return str(value)
 
@@ -316,18 +324,46 @@ def parse(path: SettingPath, value: object) -> object:
     kind = known()[path]
     if is_table(kind):
         raise ValueError("this is a table, not a value")
-    if get_origin(kind) is Literal and value not in get_args(kind):
-        raise ValueError(f"this is one of {', '.join(get_args(kind))}")
+    _check_words(kind, [value])
     given = parse_duration(value) if path in _DURATIONS else value
-    if get_origin(kind) is tuple and isinstance(given, str):
-        # As the environment has lists.
-        given = [part.strip() for part in given.split(",") if part.strip()]
+    if get_origin(kind) is tuple:
+        if isinstance(given, str):
+            # As the environment has lists.
+            given = [part.strip() for part in given.split(",") if part.strip()]
+        _check_words(get_args(kind)[0], given)
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as fault:
-        # The library's words name the type and the bound, never the value.
-        said = str(fault).partition(" - at ")[0].replace("`", "")
-        raise ValueError(said[0].lower() + said[1:]) from None
+        said = str(fault)
+        raise ValueError(_FORMS[path] if "matching regex" in said else _in_words(said)) from None
+
+
+def _check_words(kind: object, given: object) -> None:
+    """Name the words that there are, where one is wanted; raises ValueError."""
+    if get_origin(kind) is Literal and isinstance(given, list) and not all(word in get_args(kind) for word in given):
+        raise ValueError(f"this is one of {', '.join(get_args(kind))}")
+
+
+# What a regular expression says, in words.
+_FORMS: Final[Mapping[SettingPath, str]] = {
+    ("bridge", "client_id"): limits.NAME_FORM,
+    ("bridge", "share"): limits.NAME_FORM,
+    ("bridge", "auth_secret"): "a secret is 16 to 256 characters of ASCII, without spaces",
+    ("audit", "syslog"): "a socket's path, such as /dev/log, or HOST:PORT",
+}
+_TYPES: Final = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"} | {
+    "array": "a list",
+    "object": "a table",
+    "null": "nothing",
+}
+
+
+def _in_words(said: str) -> str:
+    """Put the library's words into ours: they name the place, the type and the bound, and never the value."""
+    what, _, at = said.partition(" - at ")
+    field = re.search(r"\.(\w+)`$", at)
+    what = re.sub(r"`(\w+)`", lambda found: _TYPES.get(found[1], found[1]), what).replace("`", "")
+    return (f"{field[1]}: " if field else "") + what[0].lower() + what[1:]
 
 
 def build(values: Mapping[SettingPath, object]) -> Settings:

@@ -28,6 +28,7 @@ with without("click", "rich"):
     import httpx
 
 if TYPE_CHECKING:
+    from gateway.config import Loaded
     from gateway.settings import Settings
 
 TIMEOUT_SECONDS: Final = 30.0
@@ -186,13 +187,18 @@ async def _composed(settings: Settings, *, sweeps: bool) -> AsyncIterator[Client
 
 def settings_of(invocation: Invocation, **flags: object) -> Settings:
     """Load the settings that a command works with, and say what is odd about them on standard error."""
+    return loaded_of(invocation, **flags).settings
+
+
+def loaded_of(invocation: Invocation, **flags: object) -> Loaded:
+    """Load the same with where each stands."""
     from gateway.cli.output import note
     from gateway.config import load
 
     loaded = load({"data": invocation.data, **flags}, config=invocation.config)
     for warning in loaded.warnings:
         note(f"warning: {warning}")
-    return loaded.settings
+    return loaded
 
 
 def _options(url: str, token: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import typer
 
 from engine.errors import BadInput
 from gateway.cli import output
-from gateway.cli.client import settings_of
+from gateway.cli.client import loaded_of
 from gateway.cli.invocation import current
 
 app = typer.Typer(no_args_is_help=True, help="Maps: signals from devices that cannot be told what to publish.")
@@ -28,12 +28,12 @@ def test(
     from gateway.maps import Maps
 
     given = sys.stdin.buffer.read() if payload == "-" else payload.encode()
-    settings = settings_of(current())
-    if not settings.map:
+    loaded = loaded_of(current())
+    if not loaded.settings.map:
         raise BadInput(
             "there are no maps", hint="write a [[map]] in wayside.toml: topic, device, signal, when, payload"
         )
-    tried = list(Maps(settings.map).tried(topic, given))
+    tried = list(Maps(loaded.settings.map, loaded.maps).tried(topic, given))
     made = [it.mapped for it in tried if it.mapped is not None]
     if current().json:
         shown = [

@@ -58,6 +58,43 @@ def test_every_problem_is_named_at_once_with_the_place_it_stands(tmp_path: Path)
     assert any(line.startswith("WAYSIDE_LOG__LEVEL: log.level:") for line in found)
 
 
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ('bridge.url = "mqtt://u:secret@host:99999"', "bridge.url: the port in a broker's URL is a number up to 65535"),
+        ('bridge.url = "mqtt://u:sec/ret@host:1883"', "bridge.url: the port in a broker's URL is a number up to 65535"),
+        ('bridge.url = "mqtt://host?protocol=7"', "bridge.url: protocol is one of auto, 5, 3.1.1"),
+        ('bridge.verifiers = ["mosqitto"]', "bridge.verifiers: this is one of mosquitto, nats"),
+        ('bridge.share = "a b"', "bridge.share: a name is a-z, 0-9, _ and -"),
+        ('bridge.auth_secret = "short"', "bridge.auth_secret: a secret is 16 to 256 characters of ASCII"),
+        ('audit.syslog = "here"', "audit.syslog: a socket's path, such as /dev/log, or HOST:PORT"),
+        ('listener.max_connections = "many"', "listener.max_connections: expected a whole number, got text"),
+        ("listener.max_connections = 0", "listener.max_connections: expected a whole number >= 1"),
+    ],
+)
+def test_it_is_said_what_a_value_would_have_to_be(text: str, wrong: str, tmp_path: Path) -> None:
+    (found,) = problems(tmp_path, f"{text}\n")
+    assert found.startswith(f"{tmp_path / 'wayside.toml'}:1: {wrong}")
+    assert "sec" not in found.replace("a secret is", "").replace("auth_secret", "")
+
+
+def test_each_map_that_is_wrong_is_named_with_its_line(tmp_path: Path) -> None:
+    good = '[[map]]\ntopic = "a/b"\ndevice = "x"\nsignal = "a/b"\n'
+    text = (
+        f'{good}\n[[map]]\ntopic = 5\ndevice = "x"\nsignal = "a/b"\n[[ map ]]\ntpoic = "a"\n\n[log]\nlevel = "loud"\n'
+    )
+    file = tmp_path / "wayside.toml"
+    assert problems(tmp_path, text) == (
+        f"{file}:6: map 2: topic: expected text, got a whole number",
+        f"{file}:10: map 3: object contains unknown field tpoic",
+        f"{file}:14: log.level: this is one of debug, info, warning, error",
+    )
+    file.write_text(good + good)
+    loaded = load({"data": str(tmp_path)}, environment={})
+    assert loaded.maps == (f"{file}:1", f"{file}:5")
+    assert loaded.origins["map"] == f"{file}:1"
+
+
 def test_a_file_that_is_not_toml_is_named_with_its_line(tmp_path: Path) -> None:
     (found,) = problems(tmp_path, "\nmqtt = \n")
     assert found.startswith(f"{tmp_path / 'wayside.toml'}:2: ")

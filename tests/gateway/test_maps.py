@@ -108,6 +108,13 @@ def test_every_mistake_is_named_at_the_start() -> None:
         assert words in text
 
 
+def test_a_mistake_is_named_with_the_place_of_its_map() -> None:
+    tables = [MapTable(**BARE), MapTable(**ZIGBEE | {"signal": "front-door"})]
+    with pytest.raises(BadInput) as caught:
+        Maps(tables, ["wayside.toml:1", "wayside.toml:7"])
+    assert caught.value.problems == ("wayside.toml:7: map 2: signal: a signal is written WORKFLOW/KEY",)
+
+
 def test_a_filter_that_another_covers_is_not_subscribed_to_twice() -> None:
     found = maps(ZIGBEE | {"topic": "zigbee2mqtt/#"}, ZIGBEE, BARE)
     assert found.filters == ["zigbee2mqtt/#", "stat/+/POWER"]
