@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from engine.errors import BadInput
-from gateway.settings import Address, SettingPath, Settings, build, is_table, known, parse
+from gateway.settings import Address, SettingPath, Settings, build, is_table, known, parse, parse_path
 
 PREFIX: Final = "WAYSIDE_"
 FILE_NAME: Final = "wayside.toml"
@@ -66,18 +66,8 @@ def load(
 
     `flags` maps a dotted setting (`mqtt`, `engine.retention`) to what was typed; None means it was not given.
     """
-    environment = os.environ if environment is None else environment
     problems: list[str] = []
-    given = [
-        *_from_environment(environment, problems),
-        *(Value(tuple(name.split(".")), v, f"--{name}") for name, v in flags.items() if v is not None),
-    ]
-    data = _last(given, "data") or Value(("data",), default_data(environment), _DEFAULT)
-    named = config or environment.get(PREFIX + "CONFIG")
-    file = Path(named).expanduser() if named else Path(str(data.value)).expanduser() / FILE_NAME
-    layers = [*_from_file(file, problems, required=named is not None), *given]
-    if _last(layers, "data") is None:
-        layers.append(data)
+    layers = _layers(flags, config, os.environ if environment is None else environment, problems)
     settings = _check(layers, problems)
     warnings = tuple(warning for value in layers if (warning := _unknown(value)))
     if settings is None:
@@ -91,6 +81,32 @@ def load(
     maps = _last(layers, "map")
     places = maps.items if maps is not None and len(maps.items) == len(settings.map) else ()
     return Loaded(settings, {".".join(v.path): v.origin for v in layers}, warnings, places)
+
+
+def data_directory(
+    flags: Mapping[str, object], *, config: str | None = None, environment: Mapping[str, str] | None = None
+) -> Path:
+    """Name the data directory that `load` would, whatever is wrong with other settings."""
+    data = _last(_layers(flags, config, os.environ if environment is None else environment, []), "data")
+    assert data is not None
+    return parse_path(data.value)
+
+
+def _layers(
+    flags: Mapping[str, object], config: str | None, environment: Mapping[str, str], problems: list[str]
+) -> list[Value]:
+    """Read what is given, the weakest first; the data directory is always among it."""
+    given = [
+        *_from_environment(environment, problems),
+        *(Value(tuple(name.split(".")), v, f"--{name}") for name, v in flags.items() if v is not None),
+    ]
+    data = _last(given, "data") or Value(("data",), default_data(environment), _DEFAULT)
+    named = config or environment.get(PREFIX + "CONFIG")
+    file = Path(named).expanduser() if named else Path(str(data.value)).expanduser() / FILE_NAME
+    layers = [*_from_file(file, problems, required=named is not None), *given]
+    if _last(layers, "data") is None:
+        layers.append(data)
+    return layers
 
 
 def _last(values: Sequence[Value], name: str) -> Value | None:

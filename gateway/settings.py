@@ -109,7 +109,8 @@ def _parse_networks(value: object) -> tuple[str, ...]:
     return found
 
 
-def _parse_path(value: object) -> Path:
+def parse_path(value: object) -> Path:
+    """Read a path: absolute, from where the command is run."""
     return Path(str(value)).expanduser().absolute()
 
 
@@ -279,8 +280,8 @@ class Settings(_Table, frozen=True, kw_only=True):
 
 SettingPath = tuple[str, ...]
 _SPECIAL: Final[Mapping[SettingPath, Callable[[object], object]]] = {
-    ("data",): _parse_path,
-    ("workflows",): _parse_path,
+    ("data",): parse_path,
+    ("workflows",): parse_path,
     ("store",): _parse_store,
     ("mqtt",): parse_address,
     ("http",): parse_address,
@@ -289,11 +290,11 @@ _SPECIAL: Final[Mapping[SettingPath, Callable[[object], object]]] = {
     ("mqtt_wss",): parse_address,
     ("https",): parse_address,
     ("trusted_proxies",): _parse_networks,
-    ("audit", "file"): _parse_path,
+    ("audit", "file"): parse_path,
     ("audit", "retention"): _parse_days,
-    ("tls", "certificate"): _parse_path,
-    ("tls", "key"): _parse_path,
-    ("tls", "client_ca"): _parse_path,
+    ("tls", "certificate"): parse_path,
+    ("tls", "key"): parse_path,
+    ("tls", "client_ca"): parse_path,
     ("bridge", "url"): _parse_broker,
     ("trace",): _parse_collector,
 }

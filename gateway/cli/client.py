@@ -29,6 +29,7 @@ with without("click", "rich"):
 
 if TYPE_CHECKING:
     from gateway.config import Loaded
+    from gateway.presence import Presence
     from gateway.settings import Settings
 
 TIMEOUT_SECONDS: Final = 30.0
@@ -153,19 +154,17 @@ async def connect(
         async with httpx.AsyncClient(**options) as http:
             yield Client(http, local=False)
         return
-    settings = settings_of(invocation)
-    if not settings.data.is_dir() and not create:
-        raise NotFound(
-            f"there is no data directory {settings.data}",
-            hint="name it with --data DIR or WAYSIDE_DATA; `wayside serve` and `wayside device add` make one",
-        )
-    from gateway.presence import serving
-
-    if found := serving(settings.data):
-        options = _options(f"http://{_reachable(found[0].http)}", _admin_token(settings.data))
+    settings, data, served = find(invocation)
+    if settings is None or served:
+        options = _options(f"http://{_reachable(served[0].http)}", _admin_token(data))
         async with httpx.AsyncClient(**options) as http:
             yield Client(http, local=False)
         return
+    if not data.is_dir() and not create:
+        raise NotFound(
+            f"there is no data directory {data}",
+            hint="name it with --data DIR or WAYSIDE_DATA; `wayside serve` and `wayside device add` make one",
+        )
     async with _composed(settings, sweeps=sweeps) as client:
         yield client
 
@@ -183,6 +182,29 @@ async def _composed(settings: Settings, *, sweeps: bool) -> AsyncIterator[Client
         options = _options("http://localhost", _admin_token(settings.data))
         async with httpx.AsyncClient(transport=transport, **options) as http:
             yield Client(http, local=True)
+
+
+def find(invocation: Invocation) -> tuple[Settings | None, Path, list[Presence]]:
+    """Give the settings, the data directory, and the gateways that serve it.
+
+    Mistakes in the settings keep nobody from a gateway that serves on without them, least of all in a hurry: they are
+    warned of, and there are no settings. Where none serves, `BadInput` is raised for them.
+    """
+    from gateway.cli.output import note
+    from gateway.config import data_directory
+    from gateway.presence import serving
+
+    try:
+        settings = settings_of(invocation)
+    except BadInput as fault:
+        data = data_directory({"data": invocation.data}, config=invocation.config)
+        if not (served := serving(data)):
+            raise
+        for problem in fault.problems or (fault.message,):
+            note(f"warning: {problem}")
+        note("warning: the gateway serves on with the settings that it has; none starts with these")
+        return None, data, served
+    return settings, settings.data, serving(settings.data)
 
 
 def settings_of(invocation: Invocation, **flags: object) -> Settings:

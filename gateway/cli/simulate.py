@@ -32,11 +32,10 @@ def simulate(context: typer.Context) -> None:
 
 def _where() -> list[str]:
     """Name the MQTT door of the gateway that serves the data directory, if one does."""
-    from gateway.cli.client import settings_of
-    from gateway.presence import serving
+    from gateway.cli.client import find
 
-    found = serving(settings_of(current()).data)
-    if not found:
+    _, _, served = find(current())
+    if not served:
         return []
-    host, _, port = found[0].mqtt.rpartition(":")
+    host, _, port = served[0].mqtt.rpartition(":")
     return ["--host", host.strip("[]").replace("0.0.0.0", "127.0.0.1"), "--port", port]  # noqa: S104  none is bound

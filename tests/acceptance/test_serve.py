@@ -117,6 +117,18 @@ async def test_every_problem_of_the_settings_is_named_and_nothing_is_started(tmp
     assert not (tmp_path / "wayside.db").exists()
 
 
+async def test_a_mistake_in_the_settings_keeps_nobody_from_a_gateway_that_serves_on(gateway: Serving) -> None:
+    await gateway.typed("device", "add", "cam")
+    for text, told in (('[log]\nlevel = "loud"\n', ":2: log.level:"), ("[log\n", ":1: ")):
+        (gateway.data / "wayside.toml").write_text(text)
+        revoked = await gateway.run("device", "revoke", "cam")
+        assert revoked.out == "cam has no token any more\n"
+        assert f"warning: {gateway.data / 'wayside.toml'}{told}" in revoked.err
+        assert "serves on with the settings that it has" in revoked.err
+    assert await gateway.stop() == 0
+    assert "wayside.toml:1: " in (await gateway.typed("device", "list", status=2)).err
+
+
 async def test_a_port_that_is_taken_is_said_with_what_to_do(gateway: Serving, tmp_path: Path) -> None:
     for door, taken in (("--mqtt", f"127.0.0.1:{gateway.mqtt[1]}"), ("--http", gateway.http)):
         other = "--http" if door == "--mqtt" else "--mqtt"
