@@ -13,6 +13,7 @@ import ssl
 import sys
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -20,7 +21,7 @@ from urllib.parse import urlsplit
 from engine.errors import BadInput, NotFound, WaysideError
 from gateway.cli import reaching
 from gateway.cli.invocation import Invocation, current
-from gateway.cli.refused import Refused
+from gateway.cli.refused import NO_LONGER_OWN, Refused
 from gateway.light import without
 
 # click and rich are for a command line of httpx's own.
@@ -39,10 +40,14 @@ FINISHED: Final = frozenset({"succeeded", "failed", "cancelled"})
 
 @dataclass(slots=True)
 class Client:
-    """The HTTP API of one gateway. `local`: there is no gateway behind it but this process."""
+    """The HTTP API of one gateway. `local`: there is no gateway behind it but this process.
+
+    `own`: the token is the one that the gateway's data directory keeps for the local commands.
+    """
 
     http: httpx.AsyncClient
     local: bool
+    own: bool = False
 
     async def get(self, path: str, **query: object) -> dict[str, Any]:
         return await self.call("GET", path, query=query)
@@ -81,6 +86,8 @@ class Client:
         document = _document(reaching.address(self.http.base_url), answer)
         if answer.is_success:
             return document
+        if self.own and answer.status_code == HTTPStatus.UNAUTHORIZED:
+            document["hint"] = NO_LONGER_OWN
         raise Refused(answer.status_code, document)
 
     async def request(
@@ -158,7 +165,7 @@ async def connect(
     if settings is None or served:
         options = _options(f"http://{_reachable(served[0].http)}", _admin_token(data))
         async with httpx.AsyncClient(**options) as http:
-            yield Client(http, local=False)
+            yield Client(http, local=False, own=True)
         return
     if not data.is_dir() and not create:
         raise NotFound(

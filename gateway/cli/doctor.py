@@ -14,6 +14,7 @@ from gateway.cli.findings import Finding, tell
 from gateway.cli.invocation import current
 from gateway.cli.main import finish
 from gateway.cli.reaching import NoGateway
+from gateway.cli.refused import Refused
 from gateway.settings import Settings
 
 _KEPT: Final[dict[bool | None, Literal["ok", "warning", "failed"]]] = {True: "ok", None: "warning", False: "failed"}
@@ -83,7 +84,9 @@ async def _gateway(settings: Settings) -> list[Finding]:
             found = doctor_host.ports(settings) if client.local else []
             return found + await doctor_gateway.checks(client, bridge=settings.bridge.url is not None)
     except WaysideError as fault:
-        what = "gateway" if isinstance(fault, NoGateway) else "store"
+        # Whoever refuses a token is there, and has a store.
+        refused = isinstance(fault, Refused) and fault.error == "unauthorized"
+        what = "gateway" if refused or isinstance(fault, NoGateway) else "store"
         return [Finding(what, "failed", fault.message, fault.hint)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Annotated, Any
 
 import typer
@@ -9,9 +10,10 @@ import typer
 from engine.errors import Conflict, WaysideError
 from gateway.cli import output
 from gateway.cli.arguments import Name
-from gateway.cli.client import connect
+from gateway.cli.client import Client, connect
 from gateway.cli.invocation import current
 from gateway.cli.main import finish
+from gateway.cli.refused import NO_LONGER_OWN, Refused
 
 app = typer.Typer(no_args_is_help=True, help="Operators: who may read, run, signal and administer this gateway.")
 RIGHTS = ("read", "run", "signal", "admin")
@@ -99,7 +101,21 @@ async def _issue(path: str, body: dict[str, Any] | None, more: str = "") -> None
 async def _change(path: str, done: str) -> None:
     async with connect() as client:
         document = await client.post(path)
+        let_in = client.local or await _is_let_in(client)
     output.result(document, done)
+    if not let_in:
+        output.note("warning: that ended the token which this command used itself")
+        if client.own:
+            output.note(f"  local commands are refused now: {NO_LONGER_OWN}")
+
+
+async def _is_let_in(client: Client) -> bool:
+    """Tell whether the command's own token is good, as far as it can be told."""
+    try:
+        await client.get("/doors")
+    except WaysideError as fault:
+        return not isinstance(fault, Refused) or fault.status != HTTPStatus.UNAUTHORIZED
+    return True
 
 
 def login() -> None:

@@ -19,6 +19,13 @@ _HINTS: Final[Mapping[str, str]] = {
 }
 
 
+# A start of the gateway sees to it that admin.token holds an administrator's token; see `gateway.data`.
+NO_LONGER_OWN: Final = (
+    "admin.token in the data directory holds a token that was revoked or replaced: "
+    "stop the gateway and start it again, and there is a new one in it"
+)
+
+
 class Refused(WaysideError):
     """The gateway refused what was asked; `document` is its answer."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.support.command import PROGRAM, Serving, environment
+from tests.support.command import PROGRAM, Serving, environment, serving
 
 
 async def on_a_terminal(*arguments: str) -> tuple[int, str]:
@@ -67,3 +67,22 @@ async def test_an_operator_is_added_listed_rotated_and_revoked(gateway: Serving)
     await gateway.typed("operator", "revoke", "nina")
     assert "no operator nina" in (await gateway.typed("operator", "revoke", "nina", status=1)).err
     assert (await gateway.typed("operator", "add", "nina", "--right", "everything", status=None)).status != 0
+
+
+async def test_whoever_ends_the_local_commands_token_is_told_what_gives_it_back(data: Path) -> None:
+    async with serving(data) as gateway:
+        ended = await gateway.run("operator", "revoke", "admin")
+        assert ended.out == "admin is revoked\n"
+        assert "local commands are refused now" in ended.err
+        assert "stop the gateway and start it again" in ended.err
+        refused = await gateway.typed("device", "list", status=1)
+        assert "stop the gateway and start it again" in refused.err
+        findings = (await gateway.run("doctor", status=1)).out
+        assert "store: a token" not in findings.lower()
+    async with serving(data) as gateway:
+        await gateway.typed("operator", "rotate", "admin")
+        ended = await gateway.run("operator", "rotate", "admin", "--finish")
+        assert "stop the gateway and start it again" in ended.err
+    async with serving(data) as gateway:
+        added = await gateway.run("operator", "add", "nina")
+        assert "warning" not in (await gateway.run("operator", "revoke", "nina")).err + added.err
