@@ -45,7 +45,14 @@ def add(
 async def _add(name: str, grants: list[str], note: str) -> None:
     async with connect(create=True) as client:
         issued = await client.post("/devices", {"device": name, "grants": grants, "note": note})
-        await _show_token(client, issued)
+        try:
+            await _show_token(client, issued)
+        except OSError as fault:
+            # Of all that is printed, this is nowhere else.
+            raise WaysideError(
+                f"{name} was added, but its token could not be written ({fault.strerror})",
+                hint=f"`wayside device rotate {name}` gives it another, and with --finish ends the one that is lost",
+            ) from None
         await _doubt(client, grants)
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final, NoReturn
 
 from engine.errors import BadInput, WaysideError
-from gateway.cli import invocation, output
+from gateway.cli import invocation, output, streams
 from gateway.cli.reaching import EXIT_STATUS, NoGateway
 
 
 def run() -> NoReturn:
     """Run the command that was typed and end the process with its exit status."""
+    streams.prepare()
     try:
         invocation.set_current(invocation.parse(sys.argv[1:]))
         _call(invocation.current().rest)
@@ -24,9 +26,12 @@ def run() -> NoReturn:
         _leave(130)
     except BrokenPipeError:
         # Whoever read our output has enough of it (`| head`).
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        streams.let_go()
         _leave(0)
     except Exception as fault:
+        if isinstance(fault, OSError) and streams.is_of_output(fault):
+            told(streams.NotWritten(fault))
+            _leave(1)
         if os.environ.get("WAYSIDE_DEBUG"):
             raise
         output.note(f"error: something went wrong inside wayside ({type(fault).__name__})")
@@ -82,7 +87,10 @@ def _call(arguments: Sequence[str]) -> None:
 
 
 def _leave(status: int) -> NoReturn:
-    sys.stdout.flush()
+    try:
+        sys.stdout.flush()
+    except OSError:
+        streams.let_go()
     sys.exit(status)
 
 
@@ -98,7 +106,9 @@ def told(fault: WaysideError) -> None:
         }
         import json
 
-        print(json.dumps(document, ensure_ascii=False), file=sys.stderr, flush=True)
+        text = json.dumps(document, ensure_ascii=not streams.takes_all(sys.stderr))
+        with contextlib.suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
         return
     output.note(f"error: {fault.message}")
     for problem in problems:

@@ -87,6 +87,19 @@ def revoke(name: Name) -> None:
 async def _issue(path: str, body: dict[str, Any] | None, more: str = "") -> None:
     async with connect() as client:
         issued = await client.post(path, body)
+    try:
+        _show_token(issued)
+    except OSError as fault:
+        name = issued["operator"]
+        raise WaysideError(
+            f"{name} has a new token, but it could not be written ({fault.strerror})",
+            hint=f"`wayside operator revoke {name}` ends all of its tokens; `wayside operator add` then gives another",
+        ) from None
+    if more and not current().json:
+        output.note(more)
+
+
+def _show_token(issued: dict[str, Any]) -> None:
     if current().json:
         output.emit({"operator": issued["operator"], "token": issued["token"], "rights": issued["rights"]})
         return
@@ -94,8 +107,6 @@ async def _issue(path: str, body: dict[str, Any] | None, more: str = "") -> None
     rights = ", ".join(issued["rights"])
     output.note(f"\nThis is the token of {issued['operator']} ({rights}). It is shown once.")
     output.note("Put it into a file of mode 0600: wayside --server URL --token-file FILE …")
-    if more:
-        output.note(more)
 
 
 async def _change(path: str, done: str) -> None:

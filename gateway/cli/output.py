@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 from engine.clock import wall_clock
 from gateway.cli.invocation import current
+from gateway.cli.streams import takes_all
 
 # Columns that are copied, or read at a glance: never broken into two lines.
 _WHOLE: Final = frozenset({"run", "wait", "receipt", "held signal", "time", "started", "ended", "changed", "status"})
@@ -45,7 +47,7 @@ def coloured() -> bool:
 
 def emit(document: object) -> None:
     """Print one JSON document on one line, at once."""
-    _say(json.dumps(document, ensure_ascii=False, separators=(", ", ": ")))
+    _say(json.dumps(document, ensure_ascii=not takes_all(sys.stdout), separators=(", ", ": ")))
 
 
 def line(text: str) -> None:
@@ -59,7 +61,8 @@ def _say(text: str) -> None:
 
 def note(text: str) -> None:
     """Say something to a person beside the output proper."""
-    print(printable(text), file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # nobody is left to be told
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 def printable(text: str) -> str:
