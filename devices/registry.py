@@ -99,6 +99,11 @@ class Registry:
 
     # -- looking up ----------------------------------------------------------------------------------------------
 
+    @property
+    def empty(self) -> bool:
+        """Tell whether nobody was ever added."""
+        return not self._revs
+
     def device(self, name: str) -> Device | None:
         """Find a device, in whatever state; a deleted one too."""
         found = self._entries.get(("device", name))

@@ -57,6 +57,8 @@ async def serve(loaded: Loaded, *, ready: Callable[[Presence], None], load: Call
     async with compose(settings, serves=True) as services:
         if data.exposed(settings.data):
             _log.warning("others can read the data directory; chmod 700 it", directory=settings.data)
+        if services.lost:
+            _log.warning(data.LOST, directory=settings.data)
         try:
             await _Gateway(services, loaded, load or (lambda: loaded)).run(ready)
         except BaseExceptionGroup as failed:

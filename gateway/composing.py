@@ -102,10 +102,12 @@ async def compose(settings: Settings, *, sweeps: bool = True, serves: bool = Fal
         registry = Registry(store, source, noted=audit.revised, verify=maker(settings.bridge.verifiers))
         async with engine:
             await registry.load()
-            await data.ensure_admin(registry, settings.data, shared=settings.shares_store)
+            known = await data.ensure_admin(registry, settings.data, shared=settings.shares_store)
             services = _services(settings, source, engine, registry, audit, outbox, live)
             await services.last_seen.load()
             services.metrics, services.traces = metrics, traces
+            # A store in memory is empty each time.
+            services.lost = not known and settings.store != "memory:"
             services.deliver.took = metrics.took if traces is None else _both(metrics.took, traces.took)
             yield services
             if serves:

@@ -41,8 +41,16 @@ def exposed(data: Path) -> bool:
     return bool(data.stat().st_mode & 0o077)
 
 
-async def ensure_admin(registry: Registry, data: Path, *, shared: bool = False) -> None:
+LOST: Final = (
+    "this data directory was in use, and its store is empty: it may be lost, or another than before; "
+    "look at --data, at the setting `store` and at the disk before you go on"
+)
+
+
+async def ensure_admin(registry: Registry, data: Path, *, shared: bool = False) -> bool:
     """See to it that `admin.token` holds a token of an operator with the right `admin`, readable by its owner alone.
+
+    False when there was a token and the store has never known anybody: it is not the one that the directory had.
 
     Where data directories share a store, each has an operator of its own, whose name the lock's file keeps: a lost
     token is replaced, and it must not be another host's. Whoever can write to the store is an administrator by that:
@@ -52,10 +60,13 @@ async def ensure_admin(registry: Registry, data: Path, *, shared: bool = False) 
     async with _alone(data / LOCKS / "admin") as kept:
         await registry.refresh()
         file = data / TOKEN_FILE
-        entry = registry.owner(credentials.digest(_read(file)))
+        token = _read(file)
+        entry = registry.owner(credentials.digest(token))
         if entry is not None and entry.kind == "user" and entry.active:
-            return
+            return True
+        known = not (token and registry.empty)
         _write(file, await _new_token(registry, _own_name(kept) if shared else ADMIN))
+        return known
 
 
 def is_directory_s_own(name: str) -> bool:

@@ -43,7 +43,7 @@ class Services:
     `door` is what the HTTP application is to its callers: "cli" when a command calls it with no gateway there. `doors`
     maps each open door's name to the `HOST:PORT` that it listens on; `connections_of` counts a device's connections to
     this instance and `connected` lists them all; `not_ready` names what is not at work; `stopping` is set when nothing
-    more is to be waited for.
+    more is to be waited for. `lost`: the store was found empty, and the data directory had been in use.
     """
 
     settings: Settings
@@ -61,6 +61,7 @@ class Services:
     metrics: Metrics = field(default_factory=Metrics)
     traces: Traces | None = None
     door: Door = "http"
+    lost: bool = False
     doors: dict[str, str] = field(default_factory=dict)
     connections_of: Callable[[str], int] = _none_of
     connected: Callable[[], list[ConnectionInfo]] = list

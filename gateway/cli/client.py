@@ -179,12 +179,16 @@ async def connect(
 @contextlib.asynccontextmanager
 async def _composed(settings: Settings, *, sweeps: bool) -> AsyncIterator[Client]:
     from gateway import logs
+    from gateway.cli.output import note
     from gateway.composing import compose
+    from gateway.data import LOST
     from gateway.http.app import create_app
 
     logs.configure(level="error", console=sys.stderr.isatty())
     async with compose(settings, sweeps=sweeps) as services:
         services.door = "cli"
+        if services.lost:
+            note(f"warning: {LOST}")
         transport = httpx.ASGITransport(create_app(services, page=False), raise_app_exceptions=False, client=("", 0))
         options = _options("http://localhost", _admin_token(settings.data))
         async with httpx.AsyncClient(transport=transport, **options) as http:

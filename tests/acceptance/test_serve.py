@@ -117,6 +117,16 @@ async def test_every_problem_of_the_settings_is_named_and_nothing_is_started(tmp
     assert not (tmp_path / "wayside.db").exists()
 
 
+async def test_a_store_that_was_lost_is_warned_of_by_the_gateway_and_by_a_command(data: Path) -> None:
+    await wayside("device", "add", "cam", "--data", str(data))
+    (data / "wayside.db").write_bytes(b"")
+    listed = await wayside("device", "list", "--data", str(data))
+    assert "warning: this data directory was in use, and its store is empty" in listed.err
+    (data / "wayside.db").unlink()
+    async with serving(data) as gateway:
+        await gateway.says("this data directory was in use, and its store is empty")
+
+
 async def test_a_mistake_in_the_settings_keeps_nobody_from_a_gateway_that_serves_on(gateway: Serving) -> None:
     await gateway.typed("device", "add", "cam")
     for text, told in (('[log]\nlevel = "loud"\n', ":2: log.level:"), ("[log\n", ":1: ")):

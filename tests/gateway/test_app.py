@@ -47,6 +47,19 @@ async def test_a_later_start_keeps_the_token_and_a_lost_one_is_replaced(tmp_path
     assert second != first
 
 
+async def test_an_empty_store_in_a_directory_that_was_in_use_is_told_of_and_once(tmp_path: Path) -> None:
+    async def lost() -> bool:
+        async with compose(settings(tmp_path)) as services:
+            return services.lost
+
+    assert [await lost(), await lost()] == [False, False]
+    for name in ("wayside.db", "wayside.db-wal", "wayside.db-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+    assert [await lost(), await lost()] == [True, False]
+    (tmp_path / "admin.token").unlink()
+    assert not await lost()
+
+
 async def test_two_that_start_together_make_one_token(tmp_path: Path) -> None:
     async def once() -> str:
         async with compose(settings(tmp_path)) as services:
