@@ -116,7 +116,7 @@ async def _show(name: str) -> None:
     if current().json:
         output.emit(document)
         return
-    output.line(f"{document['device']}  {output.status(document['state'])}  {document['note']}".rstrip())
+    output.line(f"{document['device']}  {output.status(document['state'])}  {output.plain(document['note'])}".rstrip())
     output.line(f"changed {output.when(document['changed'])}, {document['connections']} connection(s) here")
     output.line("grants: " + (", ".join(document["grants"]) or "none"))
     if document["revoked"]:

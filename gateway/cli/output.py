@@ -70,6 +70,11 @@ def printable(text: str) -> str:
     return _ACTING.sub("�", text)
 
 
+def plain(text: str) -> str:
+    """Drop colours, too: what somebody wrote has none of ours in it."""
+    return printable(text.replace("\x1b", "�"))
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
     """Print rows as a table on a terminal, else as lines of fields with tabs between them under a header."""
     cells = [[_cell(value) for value in row] for row in rows]
@@ -111,9 +116,9 @@ def _cell(value: object) -> str:
         case bool():
             return "yes" if value else "no"
         case list() | tuple():
-            return ", ".join(printable(str(item)) for item in value) or "-"
+            return ", ".join(plain(str(item)) for item in value) or "-"
         case _:
-            return printable(str(value))
+            return plain(str(value))
 
 
 def when(text: str | None) -> str:

@@ -116,7 +116,7 @@ async def _show(name: str) -> None:
     if current().json:
         output.emit(document)
         return
-    output.line(f"{document['name']}  {document['description']}".rstrip())
+    output.line(f"{document['name']}  {output.plain(document['description'])}".rstrip())
     for job in document["jobs"]:
         output.line(f"  job {job['name']}")
         for step in job["steps"]:

@@ -56,3 +56,11 @@ async def test_what_the_output_cannot_encode_is_replaced(gateway: Serving) -> No
         assert await redirected(gateway, f"device list {options}", f">{out}", PYTHONIOENCODING="ascii") == (0, "")
         text = out.read_text("ascii")
         assert (json.loads(text)["devices"][0]["note"] if options else text.split("\t")[-1].rstrip()) == note
+
+
+async def test_a_note_does_not_act_on_the_terminal(gateway: Serving) -> None:
+    await gateway.told("device", "add", "cam", "--note", "\x1b[31mred")
+    for command in (("device", "list"), ("device", "show", "cam")):
+        shown = (await gateway.typed(*command)).out
+        assert "[31mred" in shown
+        assert "\x1b" not in shown

@@ -50,6 +50,11 @@ def test_what_would_act_on_a_terminal_is_not_printed_but_our_own_colours_are() -
     assert output.printable(text) == "a�]0;title�b�[2Jc\x1b[31md\x1b[0m��"
 
 
+def test_what_somebody_wrote_brings_no_colours_into_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    output.table(["device", "note"], [("camera", "\x1b[31mred\x1b[8m"), ("bell", ["\x1b[0m"])], empty="")
+    assert capsys.readouterr().out == "device\tnote\ncamera\t�[31mred�[8m\nbell\t�[0m\n"
+
+
 def test_an_input_is_json_or_else_text() -> None:
     assert parse_inputs(["n=3", "on=true", 'o={"a":[1]}', "t=kitchen", "empty=", "eq=a=b"]) == {
         "n": 3,
