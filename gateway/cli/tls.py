@@ -19,9 +19,10 @@ from engine.errors import WaysideError
 from engine.names import is_name
 from gateway import certificates
 from gateway.cli import output
-from gateway.cli.client import Refused, connect, settings_of
+from gateway.cli.client import connect, settings_of
 from gateway.cli.invocation import current
 from gateway.cli.main import finish
+from gateway.cli.refused import Refused
 
 app = typer.Typer(no_args_is_help=True, help="Certificates for a local network: an authority, the gateway, devices.")
 Days = Annotated[int, typer.Option(min=1, max=certificates.AUTHORITY_DAYS, help="how long it is good")]
