@@ -19,6 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from gateway.http.frames import Socket
 from gateway.http.front import HEADERS, MAX_HEAD_BYTES, TOO_LONG
 from gateway.http.problems import MEDIA_TYPE, document
 from gateway.http.ws import MAX_FRAME_BYTES
@@ -94,7 +95,7 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 http=_Connection,
-                ws="wsproto",
+                ws=Socket,
                 ws_max_size=MAX_FRAME_BYTES,
                 ws_ping_interval=_PING_SECONDS,
                 ws_ping_timeout=_PING_SECONDS,

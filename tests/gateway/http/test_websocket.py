@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -16,6 +17,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from devices import operations
 from engine.limits import MAX_PAYLOAD_BYTES
 from gateway.http.admission import MAX_OF_ONE
+from gateway.http.frames import FRAMES
 from gateway.http.server import Server
 from gateway.http.ws import MAX_FRAME_BYTES, MAX_MALFORMED
 from tests.gateway.http.conftest import Door
@@ -257,3 +259,58 @@ async def _audit(sockets: Sockets) -> list[Any]:
     await services.audit.written()
     found = [read_event(record) for record in await services.engine.store.list("audit/")]
     return [event.value for event in found if isinstance(event, Stored)]
+
+
+UPGRADE = (
+    b"GET /api/v1/ws HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+PING, PIECE = b"\x89\x80\0\0\0\0", b"\x01\x80\0\0\0\0"
+
+
+async def _upgraded(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(UPGRADE)
+    await reader.readuntil(b"\r\n\r\n")
+    return reader, writer
+
+
+@pytest.mark.parametrize("frames", [PING * 40_000, PIECE + b"\0\x80\0\0\0\0" * 40_000], ids=["pings", "pieces"])
+async def test_a_flood_of_frames_that_say_nothing_closes_their_socket_and_no_other_waits_for_it(
+    frames: bytes, sockets: Sockets
+) -> None:
+    socket = await sockets.open(await sockets.device("signal:front-door/verdict"))
+    reader, writer = await _upgraded(sockets.port)
+    writer.write(frames)
+    # One after the other: the flood is one write, and would all be read before the second.
+    for _ in range(3):
+        await asyncio.wait_for(await socket.ping(), 5)
+    pongs = 0
+    # What it sent and nobody read has the system reset its connection.
+    with contextlib.suppress(ConnectionResetError):
+        while data := await asyncio.wait_for(reader.read(65_536), 10):
+            pongs += data.count(b"\x8a\0")
+    assert pongs <= FRAMES.burst + 60
+    writer.close()
+    await socket.close()
+
+
+async def test_what_comes_in_one_go_is_read_in_its_order(sockets: Sockets) -> None:
+    token = await sockets.device("signal:front-door/verdict")
+    client = await sockets.open(token)
+    await hear(client)
+    numbers = range(60)
+    for number in numbers:
+        await client.send(json.dumps({"type": "ping", "ref": number}) + " " * 300)
+    assert [(await hear(client))["ref"] for _ in numbers] == list(numbers)
+    await client.close()
+
+
+async def test_a_message_in_pieces_is_one(sockets: Sockets) -> None:
+    token = await sockets.device("signal:front-door/verdict")
+    client = await sockets.open(token)
+    await hear(client)
+    text = json.dumps({"type": "signal", **KEY, "payload": KNOWN, "ref": 1})
+    await client.send([text[at : at + 7] for at in range(0, len(text), 7)])
+    assert (await hear(client))["ref"] == 1
+    await client.close()
