@@ -62,9 +62,19 @@ class TwiceTold(Observer, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whose:
+    """The step that sends a command, so that what becomes of it can be told without the command itself."""
+
+    workflow: str
+    run: str
+    job: str
+    step: str
+
+
 class Publisher(Protocol):
     """Sends a workflow's commands to devices."""
 
-    async def publish(self, topic: str, payload: bytes) -> int:
+    async def publish(self, topic: str, payload: bytes, whose: Whose) -> int:
         """Hand one message out; return how many connections of this instance received it."""
         ...

@@ -21,7 +21,7 @@ from engine.decisions.fold import RunState, StepState
 from engine.decisions.schedule import plan
 from engine.environment import environment
 from engine.errors import LostRace
-from engine.events import EngineEvent, Publisher
+from engine.events import EngineEvent, Publisher, Whose
 from engine.limits import (
     MAX_FOR_EACH,
     MAX_ITEMS_BYTES,
@@ -305,9 +305,13 @@ async def _begin(driver: Driver, around: Around, step: StepState) -> None:
                 else:
                     await _fail(driver, step, "task_failed", message)
             case task:
-                await _begin_deed(driver, around, step, prepare(task, env, around.publisher))
+                await _begin_deed(driver, around, step, prepare(task, env, around.publisher, _whose(driver, step)))
     except ExpressionFailed as failure:
         await _fail(driver, step, "expression_failed", str(failure))
+
+
+def _whose(driver: Driver, step: StepState) -> Whose:
+    return Whose(workflow=driver.state.workflow, run=driver.state.run, job=step.job, step=step.name)
 
 
 async def _begin_deed(driver: Driver, around: Around, step: StepState, deed: Deed) -> None:

@@ -110,6 +110,8 @@ MAX_TASK_TIMEOUT_SECONDS: Final = 86_400
 MAX_ARGUMENTS: Final = 256
 MAX_CONCURRENCY: Final = 1_000
 MAX_PUBLISH_TOPIC_BYTES: Final = 1_024
+# Mosquitto ends the connection over a topic of more than 200 levels; EMQX takes 128 unless it is told otherwise.
+MAX_PUBLISH_TOPIC_LEVELS: Final = 128
 
 assert OPERATION_SECONDS + STORE_TIMEOUT_SECONDS < REMOVAL_GRACE_SECONDS / 2
 assert STALE_AFTER_SECONDS >= 2 * HEARTBEAT_SECONDS

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import timedelta
 
 from engine import names, records
 from engine.clock import Source
+from engine.events import Whose
 from engine.limits import OUTBOX_RETENTION_SECONDS
 from engine.records import Command, Stored
 from engine.store.base import Store
 
 
-async def append(store: Store, source: Source, topic: str, payload: bytes) -> int:
+async def append(store: Store, source: Source, topic: str, payload: bytes, whose: Whose | None = None) -> int:
     """Append a command, durable when this returns; return its number."""
+    named = {} if whose is None else asdict(whose)
     nonce = source.nonce()
     last = await store.last(names.OUTBOX)
     number = 1 if last is None else names.number_of(last.key) + 1
     while True:
-        value = Command(at=names.outbox(number), nonce=nonce, topic=topic, payload=payload, qos=1)
+        value = Command(at=names.outbox(number), nonce=nonce, topic=topic, payload=payload, qos=1, **named)
         key, data = records.encode(value)
         if (await store.create(key, data)).value == data:
             return number

@@ -286,6 +286,10 @@ class Command(Value, frozen=True, kw_only=True, tag="command"):
     topic: str
     payload: bytes
     qos: Literal[0, 1]
+    workflow: str = ""
+    run: str = ""
+    job: str = ""
+    step: str = ""
 
 
 KeyRecord = Claim | Release

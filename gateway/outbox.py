@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from engine import outbox
 from engine.clock import Source
 from engine.errors import StoreUnavailable
+from engine.events import Whose
 from engine.store.base import Store
 
 POLL_SECONDS: Final = 1.0
@@ -44,9 +45,9 @@ class Outbox:
         """Have `heard()` called when this instance has stored a command; those of others are found by reading."""
         self._watchers.append(heard)
 
-    async def publish(self, topic: str, payload: bytes) -> int:
+    async def publish(self, topic: str, payload: bytes, whose: Whose | None = None) -> int:
         """Store a command; return how many connections of this instance received it, 0 if that is not known in time."""
-        number = await outbox.append(self._store, self._source, topic, payload)
+        number = await outbox.append(self._store, self._source, topic, payload, whose)
         for heard in self._watchers:
             heard()
         if self._deliverer is None:

@@ -40,6 +40,13 @@ _LOGINS: Final = {
     "rate": "too many attempts",
     "unavailable": "the store did not answer",
 }
+_SKIPPED: Final = {
+    "too_large": "it is larger than the broker takes",
+    "bad_topic": "it has a topic that nobody may publish to",
+    "space_in_topic": "its topic has a space, over which the broker ends the connection",
+    "connection_lost": "the broker ended the connection over it, again and again",
+    "expired": "it was too old by the time the broker was there",
+}
 _DEEDS: Final = {
     "add": "added",
     "grant": "gave a grant to",
@@ -85,6 +92,8 @@ def sentence(event: AuditEvent) -> str:
         return f"{event.principal} was not let in by {_door(event)}: {why}{_times(event)}"
     if event.action == "topic.refused":
         return f"{event.principal} published to a topic that means nothing here{_times(event)}"
+    if event.action == "command.skipped":
+        return f"the command of {step_of(event)} did not go to the broker: {_SKIPPED.get(event.reason, event.reason)}"
     if event.action == "config.workflow":
         return _edit(event)
     return " ".join(part for part in (event.principal, event.action, event.result, event.reason) if part)

@@ -108,6 +108,7 @@ class Connection:
         self._cut_off = False
         self._heard = heard
         self.session_present = False
+        self.max_packet_bytes: int | None = None
         self._client = client
         self._paho = paho
         self._buffer = bytearray()
@@ -249,7 +250,10 @@ class Connection:
             if correlation_data is not None:
                 properties = b"\x09" + struct.pack("!H", len(correlation_data)) + correlation_data
             head += _length(len(properties)) + properties
-        self._write((b"\x31" if retain else b"\x30") + _length(len(head) + len(payload)) + head + payload)
+        packet = (b"\x31" if retain else b"\x30") + _length(len(head) + len(payload)) + head + payload
+        if self.max_packet_bytes is None or len(packet) <= self.max_packet_bytes:
+            # A larger one would end the connection, and again when what it answers is sent again ([MQTT-3.2.2-15]).
+            self._write(packet)
 
     def _write(self, data: bytes) -> None:
         """Collect what is written in one turn of the event loop, so that it is one system call."""
@@ -262,6 +266,11 @@ class Connection:
         if data and self._paho.socket() is not None:
             # paho writes what is queued as it is; as an acknowledgement, it expects nothing of it.
             self._paho._packet_queue(_PUBACK, data, 0, 1)  # noqa: SLF001
+
+    def takes(self, topic: str, payload: bytes) -> bool:
+        """Tell whether the broker takes a PUBLISH of that size at QoS 1; over MQTT 3.1.1 it does not say."""
+        rest = 2 + len(topic.encode()) + 2 + 1 + len(payload)
+        return self.max_packet_bytes is None or 1 + len(_length(rest)) + rest <= self.max_packet_bytes
 
     async def publish(self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False) -> None:
         """Publish and wait for the broker's PUBACK; raises `BrokerFault`."""
@@ -399,6 +408,7 @@ def _note_answers(client: aiomqtt.Client, paho: Any, connection: Connection) -> 
 
     def connected(paho: Any, data: Any, flags: Any, code: Any, properties: Any = None) -> None:  # noqa: ANN401
         connection.session_present = bool(flags.session_present)
+        connection.max_packet_bytes = getattr(properties, "MaximumPacketSize", None)
         client._on_connect(paho, data, flags, code, properties)  # noqa: SLF001
         if client._connected.done() and client._connected.exception() is None:  # noqa: SLF001
             # Here, and not later: what the session held comes in one burst with this, and no word of it is paho's.

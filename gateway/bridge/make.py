@@ -31,7 +31,7 @@ def make_bridge(services: Services, maps: Maps) -> Bridge | None:
         short_form=table.short_form,
         ids_required=bool(table.share),
     )
-    return Bridge(options, handling, services.engine, services.outbox, services.source)
+    return Bridge(options, handling, services.engine, services.outbox, services.source, audit=services.audit)
 
 
 def bridge_options(table: BridgeTable, url: str, maps: Maps) -> BridgeOptions:

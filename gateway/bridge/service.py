@@ -11,10 +11,13 @@ import contextlib
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from msgspec import structs
+
 from engine.clock import Source, secret_number
 from engine.errors import StoreUnavailable, WaysideError
 from engine.service import Engine
 from gateway import logs
+from gateway.audit import Audit, Entry
 from gateway.bridge.backlog import Backlog
 from gateway.bridge.claim import TRACE_SECONDS, Claims
 from gateway.bridge.commands import Commands
@@ -58,15 +61,23 @@ class Bridge:
     """Run it as one task; `stop` before the engine stops."""
 
     def __init__(
-        self, options: BridgeOptions, handling: Handling, engine: Engine, outbox: Outbox, source: Source
+        self,
+        options: BridgeOptions,
+        handling: Handling,
+        engine: Engine,
+        outbox: Outbox,
+        source: Source,
+        *,
+        audit: Audit | None = None,
     ) -> None:
         self._options = options
+        self._audit = audit
         self._source = source
         self._engine = engine
         # With a shared subscription every instance has a session of its own, which ends with it.
         self._client_id = f"{options.client_id}-{engine.instance}" if options.share else options.client_id
         self._intake = Intake(handling, options.in_flight)
-        self._commands = Commands(engine.store, outbox)
+        self._commands = Commands(engine.store, outbox, source, self._note)
         self._claims = Claims(
             engine.store,
             source,
@@ -155,6 +166,10 @@ class Bridge:
             else:
                 _log.info(f"bridge {state}", broker=str(self._options.url))
 
+    def _note(self, entry: Entry) -> None:
+        if self._audit is not None:
+            self._audit.add(structs.replace(entry, address=self._options.url.address))
+
     # -- one connection ----------------------------------------------------------------------------------------------
 
     async def _connected_once(self) -> None:
@@ -220,15 +235,16 @@ class Bridge:
             return
         self._set("catching up")
         connection.resume()
+        caught_up = asyncio.Event()
         try:
             async with asyncio.TaskGroup() as group:
                 # From the first word on: nobody else hears of a loss while an answer is waited for.
                 group.create_task(self._until_lost(connection), name="bridge loss")
                 if refused := await connection.subscribe(wanted):
                     raise BrokerFault(f"it does not let the bridge subscribe to {', '.join(refused)}")
-                group.create_task(self._mark(connection, backlog, marked, nonce), name="bridge markers")
+                group.create_task(self._mark(connection, backlog, marked, nonce, caught_up), name="bridge markers")
                 group.create_task(self._watch_claim(), name="bridge claim")
-                group.create_task(self._hand_out(connection), name="bridge commands")
+                group.create_task(self._hand_out(connection, caught_up), name="bridge commands")
         except BaseExceptionGroup as faults:
             raise _foremost(faults) from None
 
@@ -237,7 +253,9 @@ class Bridge:
         await connection.lost()
         raise BrokerFault("the connection was lost")
 
-    async def _mark(self, connection: Connection, backlog: Backlog, marked: list[str], nonce: str) -> None:
+    async def _mark(
+        self, connection: Connection, backlog: Backlog, marked: list[str], nonce: str, caught_up: asyncio.Event
+    ) -> None:
         """Announce the bridge, and put the markers behind what the broker held for it."""
         await connection.publish(status_topic(self._client_id), _ONLINE, retain=True)
         if not backlog.over:
@@ -246,6 +264,7 @@ class Bridge:
             await self._intake.caught_up()
         # From here on: a loss before this leaves what the broker holds as old as it was.
         self._set("connected")
+        caught_up.set()
         await self._trace()
 
     async def _gap(self, connection: Connection) -> float:
@@ -274,11 +293,11 @@ class Bridge:
             if await self._claims.holds():
                 await self._claims.trace(self._commands.sent)
 
-    async def _hand_out(self, connection: Connection) -> None:
+    async def _hand_out(self, connection: Connection, caught_up: asyncio.Event) -> None:
         """Publish commands; where every instance is connected, the one that holds the claim does."""
         while self._options.share and not await self._claims.take():  # noqa: ASYNC110 - others let go in the store
             await asyncio.sleep(STANDBY_SECONDS)
-        await self._commands.follow(connection)
+        await self._commands.follow(connection, caught_up)
 
 
 def _foremost(group: BaseExceptionGroup[BaseException]) -> BaseException:

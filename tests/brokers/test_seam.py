@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from pathlib import Path
 from typing import Self
 
 import pytest
@@ -132,6 +133,21 @@ async def test_a_server_that_hangs_up_on_connect_is_told_at_once_as_one_that_may
             async with connect(options(server.sockets[0].getsockname()[1], 5), lambda _: None):
                 pass
     assert caught.value.wrong_protocol
+
+
+async def test_over_mqtt_5_no_packet_goes_out_that_is_larger_than_the_broker_said_it_takes(tmp_path: Path) -> None:
+    settings = "max_packet_size 100\nallow_anonymous true"
+    async with Broker("mosquitto", tmp_path / "broker", settings=settings) as broker:
+        async with connect(options(broker.port, 5), lambda _: None) as connection:
+            # 100 bytes: the fixed header's 2, 3 of the topic, 2 of the packet id, 1 of the properties, and the payload.
+            assert connection.takes("t", b"x" * 92)
+            assert not connection.takes("t", b"x" * 93)
+            connection.send("t", b"x" * 200)
+            await connection.publish("t", b"x" * 92)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(connection.lost(), 0.2)
+        async with connect(options(broker.port, 3), lambda _: None) as connection:
+            assert connection.takes("t", b"x" * 200)
 
 
 async def test_over_mqtt_5_the_properties_of_a_message_come_through_and_go_out(mosquitto: Broker) -> None:

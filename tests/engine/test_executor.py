@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import BadInput, Conflict
+from engine.events import Whose
 from engine.limits import MAX_FOR_EACH
 from engine.records import encode
 from engine.results import InvalidPayload, Taken
@@ -172,9 +173,9 @@ async def test_a_steps_start_is_in_the_log_before_its_effect(one: Bench) -> None
     seen: list[list[str]] = []
     real = one.sent.publish
 
-    async def publish(topic: str, payload: bytes) -> int:
+    async def publish(topic: str, payload: bytes, whose: Whose) -> int:
         seen.append([record.key for record in await one.store.list("runs/")])
-        return await real(topic, payload)
+        return await real(topic, payload, whose)
 
     one.sent.publish = publish  # type: ignore[method-assign]
     run = await one.start("each", rooms=["a"])
@@ -289,9 +290,9 @@ async def test_a_signal_is_applied_while_another_step_still_works(tmp_path: Path
         told = asyncio.Event()
         real = one.sent.publish
 
-        async def publish(topic: str, payload: bytes) -> int:
+        async def publish(topic: str, payload: bytes, whose: Whose) -> int:
             told.set()
-            return await real(topic, payload)
+            return await real(topic, payload, whose)
 
         one.sent.publish = publish  # type: ignore[method-assign]
         run = await one.begin("beside", script=UNTIL_FILE.format(path=str(stop)))

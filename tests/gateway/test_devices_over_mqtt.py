@@ -14,6 +14,7 @@ import pytest
 from devices import operations
 from devices.model import LimitOverrides, Rate
 from engine.clock import SystemSource, rfc3339
+from engine.events import Whose
 from engine.service import Engine
 from engine.store.memory import ManualClock, MemoryStore
 from engine.workflows.loading import Catalog
@@ -41,7 +42,7 @@ KNOWN = b'{"verdict":"known"}'
 
 
 class Silent:
-    async def publish(self, topic: str, payload: bytes) -> int:
+    async def publish(self, topic: str, payload: bytes, whose: Whose) -> int:
         return 0
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engine.clock import SystemSource
+from engine.events import Whose
 from engine.service import Engine
 from engine.store.memory import ManualClock, MemoryStore
 from engine.workflows.loading import Catalog
@@ -50,7 +51,7 @@ TOPIC = "replies/signals/front-door/kitchen-verdict/accepted"
 
 
 class Silent:
-    async def publish(self, topic: str, payload: bytes) -> int:
+    async def publish(self, topic: str, payload: bytes, whose: Whose) -> int:
         return 0
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.events import EngineEvent
+from engine.events import EngineEvent, Whose
 from engine.service import Engine
 from engine.store.memory import ManualClock, MemoryStore
 from gateway.audit import Audit, Entry
@@ -31,7 +31,7 @@ jobs:
 
 
 class Nobody:
-    async def publish(self, topic: str, payload: bytes) -> int:
+    async def publish(self, topic: str, payload: bytes, whose: Whose) -> int:
         return 0
 
 

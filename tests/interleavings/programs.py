@@ -14,6 +14,7 @@ from engine.actor import Owed
 from engine.clock import derived_id
 from engine.decisions.fold import RunState
 from engine.errors import StoreUnavailable
+from engine.events import Whose
 from engine.executor import Around, drive
 from engine.names import Key
 from engine.payload import Payload, parse_payload
@@ -97,7 +98,7 @@ class NoEffects:
 class NoPublisher:
     """Sends nothing."""
 
-    async def publish(self, topic: str, payload: bytes) -> int:
+    async def publish(self, topic: str, payload: bytes, whose: Whose) -> int:
         raise AssertionError("no step of these workflows publishes")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.actor import Actor
-from engine.events import EngineEvent
+from engine.events import EngineEvent, Whose
 from engine.payload import Payload, parse_payload
 from engine.records import Sender
 from engine.results import Answer, SignalRequest
@@ -45,7 +45,7 @@ class Sent:
     def __init__(self) -> None:
         self.commands: list[tuple[str, Any]] = []
 
-    async def publish(self, topic: str, payload: bytes) -> int:
+    async def publish(self, topic: str, payload: bytes, whose: Whose) -> int:
         self.commands.append((topic, json.loads(payload)))
         return 1
 
