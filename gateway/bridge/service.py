@@ -86,6 +86,8 @@ class Bridge:
             is_dead=engine.instance_is_dead,
         )
         self._began = False
+        # With a shared subscription: whether this instance is the one that hands out commands.
+        self._leads = False
         self._lost_at: float | None = None
         self._version = 3 if options.url.protocol == "3.1.1" else 5
         self._spoken = 0
@@ -148,8 +150,7 @@ class Bridge:
     async def close(self) -> None:
         """Let go of the claim: after `run` has been cancelled."""
         with contextlib.suppress(WaysideError):
-            if not self._options.share:
-                await self._claims.release()
+            await self._claims.release()
 
     async def _pause(self, reason: str) -> None:
         """Wait before the next attempt: full jitter up to a bound that doubles."""
@@ -282,7 +283,8 @@ class Bridge:
     async def _watch_claim(self) -> None:
         while True:
             with contextlib.suppress(StoreUnavailable):
-                if not self._options.share and not await self._claims.holds():
+                if (self._leads or not self._options.share) and not await self._claims.holds():
+                    self._leads = False
                     raise _Replaced
             await asyncio.sleep(TRACE_SECONDS)
             if self.state == "connected":
@@ -290,14 +292,30 @@ class Bridge:
 
     async def _trace(self) -> None:
         with contextlib.suppress(StoreUnavailable):
-            if await self._claims.holds():
+            if (self._leads or not self._options.share) and await self._claims.holds():
                 await self._claims.trace(self._commands.sent)
 
     async def _hand_out(self, connection: Connection, caught_up: asyncio.Event) -> None:
         """Publish commands; where every instance is connected, the one that holds the claim does."""
-        while self._options.share and not await self._claims.take():  # noqa: ASYNC110 - others let go in the store
+        while self._options.share and not await self._lead():  # noqa: ASYNC110 - others let go in the store
             await asyncio.sleep(STANDBY_SECONDS)
         await self._commands.follow(connection, caught_up)
+
+    async def _lead(self) -> bool:
+        """Be the one that hands out commands if nobody else is, and go on where the last one had come to.
+
+        Its trace is up to `TRACE_SECONDS` old: so much is handed out again. An own trace comes before any command, so
+        that whoever is next finds this beginning at the least.
+        """
+        if not await self._claims.take():
+            self._leads = False
+        elif not self._leads:
+            left = await self._claims.left()
+            await self._commands.begin(left.command if left is not None else None)
+            await self._claims.trace(self._commands.sent)
+            self._leads = True
+            _log.info("bridge hands out commands", broker=str(self._options.url))
+        return self._leads
 
 
 def _foremost(group: BaseExceptionGroup[BaseException]) -> BaseException:

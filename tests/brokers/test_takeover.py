@@ -136,6 +136,41 @@ async def test_over_a_shared_subscription_every_instance_takes_its_part_and_a_si
                 await second.kill()
 
 
+async def test_over_a_shared_subscription_the_next_to_hand_out_commands_repeats_none_that_a_trace_knows_of(
+    tmp_path: Path, mosquitto: Broker
+) -> None:
+    async with behind(tmp_path, mosquitto, WAYSIDE_BRIDGE__SHARE="wayside") as bridged:
+        await bridged.add("camera", "signal:porch/verdict", "run:porch")
+        await bridged.logged("bridge hands out commands")
+        second = Gateway(bridged.gateway.data, environment=dict(bridged.settings))
+        store = open_store(str(bridged.gateway.data / "wayside.db"))
+        traces = Claims(store, SystemSource(), client_id="wayside-bridge", instance="", is_dead=never)
+        try:
+            await second.start()
+            await bridged.logged("bridge connected", 2)
+            async with bridged.device("camera") as camera, bridged.listener("sirens/#") as siren:
+                for number in range(3):
+                    await exchange(camera, f"d/camera/signals/porch/verdict/s{number}", {"n": number})
+                    await exchange(camera, f"d/camera/runs/porch/r{number}", {})
+                    assert await siren.next() == ("sirens/porch", {"n": number})
+                async with asyncio.timeout(30):
+                    while (left := await traces.left()) is None or left.command < 3:
+                        await asyncio.sleep(0.1)
+                await bridged.gateway.kill()
+                await bridged.logged("bridge hands out commands", 2)
+                await exchange(camera, "d/camera/signals/porch/verdict/s9", {"n": 9})
+                await exchange(camera, "d/camera/runs/porch/r9", {})
+                assert await siren.next() == ("sirens/porch", {"n": 9})
+        finally:
+            await store.close()
+            if second.process is not None and second.process.returncode is None:
+                await second.kill()
+
+
+async def never(_: str) -> bool:
+    return False
+
+
 async def signals_at(gateway: Gateway) -> float:
     """Ask one instance how many signals it has decided."""
     async with gateway.client() as client:
