@@ -15,7 +15,7 @@ from devices.model import Rate
 
 # About 600 of the smallest frames.
 SLICE_BYTES: Final = 4_096
-# Of frames that carry no whole message: pings, and pieces. As the MQTT listener has it for what is no PUBLISH.
+# Of frames that carry no whole message: pings, pongs and pieces. As the MQTT listener has it for what is no PUBLISH.
 FRAMES: Final = Rate(per_second=20.0, burst=600)
 POLICY: Final = 1008
 
@@ -61,6 +61,10 @@ class Socket(WSProtocol):
     def handle_ping(self, event: events.Ping) -> None:
         if self._is_within_rate():
             super().handle_ping(event)
+
+    def handle_pong(self, event: events.Pong) -> None:
+        if self._is_within_rate():
+            super().handle_pong(event)
 
     def handle_message(self, event: events.TextMessage | events.BytesMessage) -> None:
         if event.message_finished or self._is_within_rate():

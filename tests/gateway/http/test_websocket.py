@@ -265,7 +265,7 @@ UPGRADE = (
     b"GET /api/v1/ws HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
 )
-PING, PIECE = b"\x89\x80\0\0\0\0", b"\x01\x80\0\0\0\0"
+PING, PONG, PIECE = b"\x89\x80\0\0\0\0", b"\x8a\x80\0\0\0\0", b"\x01\x80\0\0\0\0"
 
 
 async def _upgraded(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -275,7 +275,11 @@ async def _upgraded(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWrit
     return reader, writer
 
 
-@pytest.mark.parametrize("frames", [PING * 40_000, PIECE + b"\0\x80\0\0\0\0" * 40_000], ids=["pings", "pieces"])
+@pytest.mark.parametrize(
+    "frames",
+    [PING * 40_000, PONG * 40_000, PIECE + b"\0\x80\0\0\0\0" * 40_000],
+    ids=["pings", "pongs", "pieces"],
+)
 async def test_a_flood_of_frames_that_say_nothing_closes_their_socket_and_no_other_waits_for_it(
     frames: bytes, sockets: Sockets
 ) -> None:
