@@ -141,6 +141,15 @@ class Pulse:
             return False
         return now - seen.since >= STALE_AFTER_SECONDS and self.number > seen.own_beats + 1
 
+    async def is_gone(self, instance: str) -> bool:
+        """Tell whether another instance that has beaten once has died or left.
+
+        One whose beats are gone has left, or was found dead by somebody: they come before anything else that it stores.
+        """
+        if instance != self.instance and await self.store.last(names.beats(instance)) is None:
+            return True
+        return await self.is_dead(instance)
+
     async def others(self) -> list[str]:
         """Name the other instances that have left beats."""
         found = await self.store.list(names.INSTANCES)

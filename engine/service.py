@@ -215,9 +215,9 @@ class Engine:
         return self._dead[instance]
 
     async def instance_is_dead(self, instance: str) -> bool:
-        """Tell whether another instance has died, by its lock file or its heartbeats."""
+        """Tell whether another instance that has stored anything has died or left, by its lock or its heartbeats."""
         assert self._pulse is not None
-        return await self._pulse.is_dead(instance)
+        return await self._pulse.is_gone(instance)
 
     async def _take_over(self, instance: str, run: str) -> None:
         self.drivers.take_over(run, frozenset({instance}))

@@ -15,10 +15,15 @@ FRESH: Final = 0.0
 
 @dataclass(slots=True)
 class Backlog:
-    """The backlog of one connection. `gap_seconds` is 0 when the broker held nothing for it."""
+    """The backlog of one connection. `gap_seconds` is 0 when the broker held nothing for it.
+
+    With `one_queue` the marker of one filter stands for all of them, as where those of the others may come to another
+    member of a shared subscription: brokers that have these hand out a session's messages in one order.
+    """
 
     gap_seconds: float
     max_seconds: float
+    one_queue: bool = False
     _waiting: set[str] = field(default_factory=set)
 
     def expect(self, topic_filters: Iterable[str]) -> None:
@@ -35,7 +40,10 @@ class Backlog:
 
         One that was sent before (`dup`) and is not in progress here is from before this connection, wherever it comes.
         """
-        return self.gap_seconds if dup or topic_filter in self._waiting else FRESH
+        return self.gap_seconds if dup or self._waits(topic_filter) else FRESH
+
+    def _waits(self, topic_filter: str) -> bool:
+        return bool(self._waiting) if self.one_queue else topic_filter in self._waiting
 
     def is_stale(self, age_seconds: float) -> bool:
         """Tell whether a message of that age is too old to act on."""

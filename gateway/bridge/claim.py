@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -24,9 +24,10 @@ _KEPT: Final = 2
 
 
 class Holder(records.Value, frozen=True, kw_only=True, tag="bridge_holder"):
-    """From this record on `instance` is the active bridge; nobody is when it is ""."""
+    """From this record on `instance` is the active bridge; nobody is when it is "". `drained`: no session is left."""
 
     instance: str
+    drained: bool = False
 
 
 class Trace(records.Value, frozen=True, kw_only=True, tag="bridge_trace"):
@@ -36,6 +37,8 @@ class Trace(records.Value, frozen=True, kw_only=True, tag="bridge_trace"):
     command: Annotated[int, msgspec.Meta(ge=0)]
 
 
+# Nobody ever held it; another living instance does; nobody, or this one; nobody, and it has no session.
+Standing = Literal["unknown", "held", "loose", "drained"]
 _HOLDER, _TRACE = records.decoder(Holder), records.decoder(Trace)
 
 
@@ -83,15 +86,26 @@ class Claims:
         top = await self._store.last(self._holders)
         return top is not None and self._read(top).value.instance == self._instance
 
-    async def release(self) -> None:
-        """Let go, so that another instance takes over at once."""
+    async def standing(self) -> Standing:
+        """Tell how the claim stands for whoever would take it without need. Raises `StoreUnavailable`."""
+        top = await self._store.last(self._holders)
+        if top is None:
+            return "unknown"
+        holder = self._read(top).value
+        if holder.drained:
+            return "drained"
+        others = holder.instance not in {"", self._instance}
+        return "held" if others and not await self._is_dead(holder.instance) else "loose"
+
+    async def release(self, *, drained: bool = False) -> None:
+        """Let go, so that another instance takes over at once; `drained`: nothing is left to be taken over."""
         top = await self._store.last(self._holders)
         if top is not None and self._read(top).value.instance == self._instance:
-            await self._claim("", names.number_of(top.key) + 1)
+            await self._claim("", names.number_of(top.key) + 1, drained=drained)
 
-    async def _claim(self, instance: str, number: int) -> bool:
+    async def _claim(self, instance: str, number: int, *, drained: bool = False) -> bool:
         at = self._holders + names.number(number)
-        key, data = records.encode(Holder(at=at, nonce=self._source.nonce(), instance=instance))
+        key, data = records.encode(Holder(at=at, nonce=self._source.nonce(), instance=instance, drained=drained))
         won = (await self._store.create(key, data)).value == data
         if won and number > _KEPT:
             # Never the highest: its number comes back no more.

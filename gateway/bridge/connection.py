@@ -298,6 +298,13 @@ class Connection:
         granted = [code if isinstance(code, int) else code.value for code in codes]
         return [it.topic_filter for it, code in zip(wanted, granted, strict=True) if code >= _FAILED]
 
+    async def unsubscribe(self, topic_filters: Sequence[str]) -> None:
+        """End subscriptions; raises `BrokerFault`."""
+        try:
+            await self._client.unsubscribe(list(topic_filters))
+        except (aiomqtt.MqttError, ValueError) as fault:
+            raise BrokerFault(plain(fault)) from None
+
 
 def _length(size: int) -> bytes:
     """Write a variable byte integer (MQTT 5, 1.5.5)."""

@@ -117,6 +117,11 @@ class Intake:
         if self._tasks:
             await asyncio.wait(tuple(self._tasks), timeout=grace_seconds)
 
+    @property
+    def idle(self) -> bool:
+        """Tell whether all that has come is decided and acknowledged."""
+        return not self._order
+
     async def caught_up(self) -> None:
         """Return when every marker has come back."""
         await self._marked.wait()

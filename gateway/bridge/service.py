@@ -2,6 +2,7 @@
 
 The active one connects under a fixed client id to a session that outlives it. What devices publish is acknowledged to
 the broker when it is durable, so that whatever happens to this process comes to the next one by the same session.
+With a shared subscription (`share`) all instances are connected, each by the session of a slot that it holds.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from gateway.audit import Audit, Entry
 from gateway.bridge.backlog import Backlog
 from gateway.bridge.claim import TRACE_SECONDS, Claims
 from gateway.bridge.commands import Commands
-from gateway.bridge.connection import BrokerFault, Connection, Options, Will, connect
+from gateway.bridge.connection import BrokerFault, Connection, Options, Subscription, Will, connect
+from gateway.bridge.drain import Drain
 from gateway.bridge.handling import Handling
 from gateway.bridge.intake import Counts, Intake
-from gateway.bridge.topics import QUESTIONS, RUNS, SHORT, SIGNALS, marker_topic, status_topic, subscriptions
+from gateway.bridge.slots import Slot, Slots
+from gateway.bridge.topics import OWN, QUESTIONS, RUNS, SHORT, SIGNALS, marker_topic, status_topic, subscriptions
 from gateway.bridge.url import BrokerUrl
 from gateway.outbox import Outbox
 
@@ -74,17 +77,12 @@ class Bridge:
         self._audit = audit
         self._source = source
         self._engine = engine
-        # With a shared subscription every instance has a session of its own, which ends with it.
-        self._client_id = f"{options.client_id}-{engine.instance}" if options.share else options.client_id
         self._intake = Intake(handling, options.in_flight)
         self._commands = Commands(engine.store, outbox, source, self._note)
-        self._claims = Claims(
-            engine.store,
-            source,
-            client_id=options.client_id,
-            instance=engine.instance,
-            is_dead=engine.instance_is_dead,
-        )
+        whose = {"client_id": options.client_id, "instance": engine.instance}
+        self._claims = Claims(engine.store, source, **whose, is_dead=engine.instance_is_dead)
+        self._slots = Slots(engine.store, source, **whose, is_dead=engine.instance_is_dead) if options.share else None
+        self._slot: Slot | None = None
         self._began = False
         # With a shared subscription: whether this instance is the one that hands out commands.
         self._leads = False
@@ -111,7 +109,7 @@ class Bridge:
         """Be the active bridge whenever nobody else is, for ever."""
         while self.state != "stopped":
             try:
-                if not self._options.share and not await self._claims.take():
+                if not await self._take():
                     self._set("standby")
                     self._forget()
                     await asyncio.sleep(STANDBY_SECONDS)
@@ -132,6 +130,26 @@ class Bridge:
         self._began, self._lost_at = False, None
         self._intake.forget()
 
+    async def _take(self) -> bool:
+        """Hold a session of the broker's, if this instance may: the bridge's, or a slot's."""
+        if self._slots is None:
+            return await self._claims.take()
+        if self._slot is not None and not await self._slot.claims.holds():
+            # It was thought to be dead, and the session is another's.
+            self._slot = None
+            raise _Replaced
+        self._slot = self._slot or await self._slots.take()
+        return True
+
+    @property
+    def _client_id(self) -> str:
+        return self._options.client_id if self._slot is None else self._slot.client_id
+
+    @property
+    def _session(self) -> Claims:
+        """Give the claim on the session; that on the commands is the same one where there is one session."""
+        return self._claims if self._slot is None else self._slot.claims
+
     async def stop(self, grace_seconds: float) -> None:
         """Take nothing more, finish what has come, say goodbye to the broker and let another instance take over."""
         connection, self._connection = self._connection, None
@@ -148,9 +166,10 @@ class Bridge:
         await connection.publish(status_topic(self._client_id), payload, retain=True)
 
     async def close(self) -> None:
-        """Let go of the claim: after `run` has been cancelled."""
+        """Let go of the claims: after `run` has been cancelled."""
         with contextlib.suppress(WaysideError):
             await self._claims.release()
+            await self._session.release()
 
     async def _pause(self, reason: str) -> None:
         """Wait before the next attempt: full jitter up to a bound that doubles."""
@@ -173,20 +192,21 @@ class Bridge:
 
     # -- one connection ----------------------------------------------------------------------------------------------
 
-    async def _connected_once(self) -> None:
-        options = Options(
+    def _connecting(self) -> Options:
+        return Options(
             url=self._options.url,
             client_id=self._client_id,
             version=self._version,
-            keep=not self._options.share,
             session_expiry_seconds=self._options.session_expiry_seconds,
             in_flight=self._options.in_flight,
             will=Will(topic=status_topic(self._client_id), payload=b"" if self._options.share else _OFFLINE),
         )
+
+    async def _connected_once(self) -> None:
         since = self._source.monotonic()
         connection: Connection | None = None
         try:
-            async with connect(options, self._intake.heard, self._source.monotonic) as connection:
+            async with connect(self._connecting(), self._intake.heard, self._source.monotonic) as connection:
                 connection.pause()
                 self._spoken = max(self._spoken, connection.version)
                 await self._work_on(connection)
@@ -220,14 +240,11 @@ class Bridge:
 
     async def _work_on(self, connection: Connection) -> None:
         gap = await self._gap(connection)
-        backlog = Backlog(gap, self._options.max_backlog_seconds)
-        wanted = subscriptions(
-            self._client_id,
-            short_form=self._options.short_form,
-            maps=self._options.map_filters,
-            share=self._options.share,
-        )
-        marked = [it for it in (SIGNALS, RUNS, QUESTIONS, SHORT, "") if it != SHORT or self._options.short_form]
+        # Of a shared filter the marker might come to another member.
+        backlog = Backlog(gap, self._options.max_backlog_seconds, one_queue=bool(self._options.share))
+        wanted = self._subscriptions()
+        marked = [it for it in (SIGNALS, RUNS, QUESTIONS, SHORT, OWN) if it != SHORT or self._options.short_form]
+        marked = [OWN] if self._options.share else marked
         backlog.expect(marked)
         nonce = self._source.nonce()
         self._intake.attach(connection, backlog, nonce)
@@ -246,8 +263,17 @@ class Bridge:
                 group.create_task(self._mark(connection, backlog, marked, nonce, caught_up), name="bridge markers")
                 group.create_task(self._watch_claim(), name="bridge claim")
                 group.create_task(self._hand_out(connection, caught_up), name="bridge commands")
+                group.create_task(self._drain_others(caught_up), name="bridge slots")
         except BaseExceptionGroup as faults:
             raise _foremost(faults) from None
+
+    def _subscriptions(self) -> list[Subscription]:
+        return subscriptions(
+            self._client_id,
+            short_form=self._options.short_form,
+            maps=self._options.map_filters,
+            share=self._options.share,
+        )
 
     @staticmethod
     async def _until_lost(connection: Connection) -> None:
@@ -270,20 +296,20 @@ class Bridge:
 
     async def _gap(self, connection: Connection) -> float:
         """Tell how long no bridge was connected to the session; 0 when the broker has none."""
-        left = await self._claims.left()
-        if not self._began:
+        left = await self._session.left()
+        if not self._began and self._slots is None:
             await self._commands.begin(left.command if left is not None else None)
             self._began = True
         if not connection.session_present:
             return 0.0
         if self._lost_at is not None:
             return max(0.001, self._source.monotonic() - self._lost_at)
-        return float("inf") if left is None else max(0.001, await self._claims.gap_seconds(left))
+        return float("inf") if left is None else max(0.001, await self._session.gap_seconds(left))
 
     async def _watch_claim(self) -> None:
         while True:
             with contextlib.suppress(StoreUnavailable):
-                if (self._leads or not self._options.share) and not await self._claims.holds():
+                if not await self._session.holds() or (self._leads and not await self._claims.holds()):
                     self._leads = False
                     raise _Replaced
             await asyncio.sleep(TRACE_SECONDS)
@@ -292,7 +318,9 @@ class Bridge:
 
     async def _trace(self) -> None:
         with contextlib.suppress(StoreUnavailable):
-            if (self._leads or not self._options.share) and await self._claims.holds():
+            if await self._session.holds():
+                await self._session.trace(self._commands.sent)
+            if self._leads and await self._claims.holds():
                 await self._claims.trace(self._commands.sent)
 
     async def _hand_out(self, connection: Connection, caught_up: asyncio.Event) -> None:
@@ -316,6 +344,20 @@ class Bridge:
             self._leads = True
             _log.info("bridge hands out commands", broker=str(self._options.url))
         return self._leads
+
+    async def _drain_others(self, caught_up: asyncio.Event) -> None:
+        """Where every instance has a session of its own, drain those that nobody holds."""
+        if self._slots is None or self._slot is None:
+            return
+        await caught_up.wait()
+        drain = Drain(
+            options=self._connecting(),
+            intake=Intake(self._intake.handling, self._options.in_flight, self._intake.counts),
+            topic_filters=[it.topic_filter for it in self._subscriptions() if it.topic_filter.startswith("$share/")],
+            max_backlog_seconds=self._options.max_backlog_seconds,
+            nonce=self._source.nonce,
+        )
+        await drain.others(self._slots, self._slot)
 
 
 def _foremost(group: BaseExceptionGroup[BaseException]) -> BaseException:

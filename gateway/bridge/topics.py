@@ -23,6 +23,8 @@ RUNS: Final = "d/+/runs/#"
 QUESTIONS: Final = "d/+/get/#"
 STATUS: Final = "d/+/status"
 SHORT: Final = "signals/#"
+# Stands for the filters that have no marker of their own.
+OWN: Final = ""
 # No device has this name, so that a marker is nobody's message.
 NOBODY: Final = "-"
 
@@ -75,7 +77,7 @@ def read(topic: str) -> Incoming:
         case ["signals", nobody, _, nonce] if nobody == NOBODY:
             return Marker(SHORT, nonce)
         case ["gateway", _, "marker", nonce]:
-            return Marker("", nonce)
+            return Marker(OWN, nonce)
         case ["d", device, *rest] if rest and is_name(device):
             return FromDevice(device, "/".join(rest))
         case ["signals", workflow, key] | ["signals", workflow, key, _] if is_name(workflow) and is_name(key):
@@ -95,6 +97,11 @@ def marker_topic(topic_filter: str, client_id: str, nonce: str) -> str:
     return f"gateway/{client_id}/marker/{nonce}"
 
 
+def marker_filter(client_id: str) -> str:
+    """Name the filter of the bridge's own markers, which is shared with nobody."""
+    return f"gateway/{client_id}/marker/+"
+
+
 def status_topic(client_id: str) -> str:
     """Name where the bridge says, retained, whether it is there."""
     return f"gateway/{client_id}/status"
@@ -106,8 +113,7 @@ def subscriptions(client_id: str, *, short_form: bool, maps: Iterable[str], shar
     before = f"$share/{share}/" if share else ""
     wanted = [Subscription(before + topic_filter, as_published=True) for topic_filter in own]
     wanted.append(Subscription(before + STATUS))
-    if not share:
-        wanted.append(Subscription(f"gateway/{client_id}/marker/+"))
+    wanted.append(Subscription(marker_filter(client_id)))
     return wanted + [Subscription(before + topic_filter) for topic_filter in maps]
 
 

@@ -21,6 +21,7 @@ async def test_what_was_published_during_a_short_outage_is_applied_once(kind: Ki
         await bridged.add("camera", "signal:porch/verdict", "run:porch")
         async with bridged.device("camera") as camera, bridged.listener("sirens/#") as siren:
             _, started = await camera.ask("d/camera/runs/porch/r1", {})
+            await bridged.status(started["run"], "suspended")
             await bridged.gateway.kill()
             await camera.tell("d/camera/signals/porch/verdict/s1", {"n": 1})
             await bridged.start()

@@ -113,6 +113,18 @@ async def test_silence_while_the_observers_own_beats_fail_says_nothing(tmp_path:
     assert await own.is_dead("other")
 
 
+async def test_an_instance_whose_beats_another_has_removed_is_gone_at_once() -> None:
+    store = MemoryStore(ManualClock())
+    other, own = Pulse(store, HandSource(), "other", None), Pulse(store, HandSource(), "own", None)
+    await other.beat()
+    await own.beat()
+    assert not await own.is_gone("other")
+    await own.forget("other")
+    assert await own.is_gone("other")
+    assert not await own.is_dead("other"), "of a driver that could be one about to beat for the first time"
+    assert not await own.is_gone("own")
+
+
 async def test_an_observer_that_slept_declares_nobody_dead(pair: tuple[Bench, Bench]) -> None:
     alive, other = pair
     await other.sweep()
