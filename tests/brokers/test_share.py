@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from engine.clock import SystemSource
 from engine.store.memory import ManualClock, MemoryStore
-from gateway.bridge.connection import BrokerFault, Options, Subscription, connect
+from gateway.bridge.claim import Claims
+from gateway.bridge.connection import BrokerFault, Connection, Options, Subscription, connect
 from gateway.bridge.drain import Drain
 from gateway.bridge.heard import Heard
 from gateway.bridge.intake import Intake
+from gateway.bridge.service import Bridge, BridgeOptions
 from gateway.bridge.slots import Slot, Slots
 from gateway.bridge.url import parse_url
+from gateway.outbox import Outbox
+from tests.brokers.test_takeover import never
 from tests.support.behind import Behind, Ear, behind
 from tests.support.brokers import Broker
 from tests.support.proxy import Mode, proxy
 from tests.support.serving import Gateway
 
 SIGNALS = 10
+SHARED = "$share/g/d/+/signals/#"
 LIMITS = {f"WAYSIDE_LIMITS__SIGNALS_{what}": "1000" for what in ("PER_SECOND", "BURST")}
 # Sessions of MQTT 3.1.1 have no end but a client's that asks for it.
 PROTOCOLS = ["", "?protocol=3.1.1"]
@@ -143,11 +150,27 @@ class Site:
         self.dead: set[str] = set()
         self.decided: list[str] = []
 
-    def slots(self, instance: str) -> Slots:
-        async def is_dead(other: str) -> bool:
-            return other in self.dead
+    async def is_dead(self, instance: str) -> bool:
+        return instance in self.dead
 
-        return Slots(self.store, SystemSource(), client_id="bridge", instance=instance, is_dead=is_dead)
+    def slots(self, instance: str) -> Slots:
+        return Slots(self.store, SystemSource(), client_id="bridge", instance=instance, is_dead=self.is_dead)
+
+    def bridge(self, instance: str, port: int) -> Bridge:
+        source, engine = SystemSource(), SimpleNamespace(store=self.store, instance=instance)
+        engine.instance_is_dead = self.is_dead
+        wanted = BridgeOptions(
+            url=parse_url(f"mqtt://127.0.0.1:{port}"),
+            client_id="bridge",
+            in_flight=5,
+            max_backlog_seconds=60.0,
+            session_expiry_seconds=600,
+            reconnect_max_seconds=1.0,
+            short_form=False,
+            share="g",
+            map_filters=(),
+        )
+        return Bridge(wanted, Deciding(self), engine, Outbox(self.store, source), source)  # type: ignore[arg-type]
 
 
 async def test_an_instance_holds_the_lowest_slot_that_nobody_else_does() -> None:
@@ -206,7 +229,7 @@ def drain(site: Site, handling: Deciding, port: int) -> Drain:
     return Drain(
         options=options(port, "any"),
         intake=intake,
-        topic_filters=["$share/g/d/+/signals/#"],
+        topic_filters=[SHARED],
         max_backlog_seconds=60.0,
         nonce=SystemSource().nonce,
     )
@@ -222,7 +245,7 @@ async def test_a_drain_that_is_cut_off_leaves_the_rest_and_the_next_one_ends_it(
     site.dead.add("dead")
     async with mosquitto, proxy(mosquitto.port) as between:
         async with connect(options(mosquitto.port, slot.client_id), lambda _: None) as connection:
-            assert await connection.subscribe([Subscription("$share/g/d/+/signals/#")]) == []
+            assert await connection.subscribe([Subscription(SHARED)]) == []
         async with connect(options(mosquitto.port, "camera"), lambda _: None) as connection:
             for topic in sent:
                 await connection.publish(topic, b"{}")
@@ -237,6 +260,83 @@ async def test_a_drain_that_is_cut_off_leaves_the_rest_and_the_next_one_ends_it(
         assert await loose.claims.standing() == "drained"
         async with connect(options(mosquitto.port, slot.client_id), lambda _: None) as connection:
             assert not connection.session_present
+
+
+async def test_what_comes_while_a_session_is_drained_goes_to_it_or_to_another_member_and_is_not_lost(
+    mosquitto: Broker,
+) -> None:
+    site = Site()
+    slot = await site.slots("dead").take()
+    await slot.claims.trace(0)
+    site.dead.add("dead")
+    others, sent = list[str](), list[str]()
+    async with mosquitto:
+        async with connect(options(mosquitto.port, slot.client_id), lambda _: None) as connection:
+            assert await connection.subscribe([Subscription(SHARED)]) == []
+
+        def hear(heard: Heard) -> None:
+            others.append(heard.topic)
+            other.acknowledge([heard.mid])
+
+        other: Connection
+        async with (
+            connect(options(mosquitto.port, "other"), hear) as other,
+            connect(options(mosquitto.port, "camera"), lambda _: None) as camera,
+        ):
+            assert await other.subscribe([Subscription(SHARED)]) == []
+
+            async def send() -> None:
+                for number in itertools.count():
+                    if enough.is_set():
+                        break
+                    topic = f"d/camera/signals/w/k/{number}"
+                    await camera.publish(topic, b"{}")
+                    sent.append(topic)
+
+            enough = asyncio.Event()
+            sending = asyncio.create_task(send())
+            async with asyncio.timeout(20):
+                while len(sent) < 50:
+                    await asyncio.sleep(0.01)
+                handling = Deciding(site)
+                assert await drain(site, handling, mosquitto.port).drain(slot)
+                before = len(others)
+                # From now on all of them go to the other.
+                while len(others) < before + 50:
+                    await asyncio.sleep(0.01)
+                enough.set()
+                await sending
+                while not set(sent) <= {*others, *site.decided}:
+                    await asyncio.sleep(0.01)
+        assert site.decided
+
+
+async def test_an_instance_that_was_thought_to_be_dead_takes_another_session_and_nothing_is_lost(
+    mosquitto: Broker,
+) -> None:
+    site, sent = Site(), [f"d/camera/signals/w/k/{number}" for number in range(60)]
+    async with mosquitto:
+        one, two = site.bridge("one", mosquitto.port), site.bridge("two", mosquitto.port)
+        tasks = [asyncio.create_task(it.run()) for it in (one, two)]
+        try:
+            async with asyncio.timeout(30), connect(options(mosquitto.port, "camera"), lambda _: None) as camera:
+                while not (one.state == two.state == "connected"):
+                    await asyncio.sleep(0.01)
+                for topic in sent[:30]:
+                    await camera.publish(topic, b"{}")
+                site.dead.add("one")
+                drained = Claims(site.store, SystemSource(), client_id="bridge-1", instance="", is_dead=never)
+                while await drained.standing() != "drained":
+                    await asyncio.sleep(0.01)
+                site.dead.clear()
+                for topic in sent[30:]:
+                    await camera.publish(topic, b"{}")
+                while set(site.decided) != set(sent) or one.state != "connected":
+                    await asyncio.sleep(0.01)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_a_slot_that_another_instance_has_taken_is_not_drained(mosquitto: Broker) -> None:
