@@ -37,10 +37,14 @@ LIMITS = {f"WAYSIDE_LIMITS__SIGNALS_{what}": "1000" for what in ("PER_SECOND", "
 PROTOCOLS = ["", "?protocol=3.1.1"]
 
 
+def shared(url: str) -> dict[str, str]:
+    return {"WAYSIDE_BRIDGE__SHARE": "wayside", "WAYSIDE_BRIDGE__URL": url}
+
+
 @contextlib.asynccontextmanager
 async def two(directory: Path, broker: Broker, query: str = "") -> AsyncIterator[tuple[Behind, Gateway]]:
     """Run two gateways that share a subscription, and a device that may signal."""
-    settings = LIMITS | {"WAYSIDE_BRIDGE__SHARE": "wayside", "WAYSIDE_BRIDGE__URL": broker.url + query}
+    settings = LIMITS | shared(broker.url + query)
     async with behind(directory, broker, start=False, **settings) as bridged:
         await bridged.start()
         await bridged.add("camera", "signal:porch/verdict")
@@ -123,11 +127,9 @@ async def test_an_instance_that_stops_leaves_its_session_to_the_others(tmp_path:
 @pytest.mark.parametrize("query", PROTOCOLS)
 async def test_a_session_outlives_the_loss_of_its_connection(query: str, tmp_path: Path, mosquitto: Broker) -> None:
     async with proxy(mosquitto.port) as between:
-        url = f"mqtt://127.0.0.1:{between.port}{query}"
-        async with (
-            behind(tmp_path, mosquitto, WAYSIDE_BRIDGE__SHARE="wayside", WAYSIDE_BRIDGE__URL=url) as bridged,
-            bridged.device("camera") as camera,
-        ):
+        settings = LIMITS | shared(f"mqtt://127.0.0.1:{between.port}{query}")
+        async with behind(tmp_path, mosquitto, start=False, **settings) as bridged, bridged.device("camera") as camera:
+            await bridged.start()
             await bridged.add("camera", "signal:porch/verdict")
             with store_held(bridged):
                 ids = await signals(camera, "a")
