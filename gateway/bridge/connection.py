@@ -1,4 +1,4 @@
-"""One connection to a broker: the only module that reaches into aiomqtt, for what it has no words for.
+"""One connection to a broker: with `handshake`, all that reaches into aiomqtt, for what it has no words for.
 
 aiomqtt 2.5 has no manual acknowledgement (empicano/aiomqtt#345), an incoming queue that throws away what does not fit,
 and reads a packet in three system calls. Here a message is handed on as it comes, acknowledged when the bridge says
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -20,19 +19,17 @@ from typing import Any, Final
 
 import aiomqtt
 from aiomqtt.exceptions import MqttConnectError
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from gateway import logs
+from gateway.bridge import handshake
+from gateway.bridge.handshake import EndedEarly, Options, client_for, note_alerts, under_tls
 from gateway.bridge.heard import MORE, Heard, published
 from gateway.bridge.url import BrokerUrl
 from gateway.bridge.words import plain, refused, unreached
 
-CONNECT_SECONDS: Final = 5.0
 # Longer than it takes to decide what is in flight: the answer comes behind it in the stream.
 ANSWER_SECONDS: Final = 60.0
-KEEP_ALIVE_SECONDS: Final = 30
 READ_BYTES: Final = 65_536
 # How exactly it is known when a connection ended that was closed while this process, or its machine, was asleep.
 TICK_SECONDS: Final = 1.0
@@ -53,28 +50,6 @@ class BrokerFault(Exception):
         self.reason = reason
         self.wrong_protocol = wrong_protocol
         self.said = said
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Will:
-    """What the broker publishes when the connection ends without a word, at QoS 1."""
-
-    topic: str
-    payload: bytes
-    retain: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How to connect. `in_flight` is the receive maximum (MQTT 5); a session outlives its connection if `keep`."""
-
-    url: BrokerUrl
-    client_id: str
-    version: int
-    keep: bool = True
-    session_expiry_seconds: int = 86_400
-    in_flight: int = 200
-    will: Will | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +129,7 @@ class Connection:
     def _leave(self) -> None:
         """Take note that this side ends the connection, which works if something was heard within a keep-alive."""
         now = self._monotonic()
-        self._cut_off = now - self._heard_at <= KEEP_ALIVE_SECONDS + TICK_SECONDS
+        self._cut_off = now - self._heard_at <= handshake.KEEP_ALIVE_SECONDS + TICK_SECONDS
         self._note_end()
 
     def _readable(self) -> None:
@@ -325,13 +300,13 @@ async def connect(
     Nothing is heard before the context is entered. `monotonic` goes on while the machine sleeps; without it the event
     loop's own clock is taken.
     """
-    client = _client(options)
+    client = client_for(options)
     paho: Any = client._client  # noqa: SLF001 - see the module's text
     connection = Connection(client, paho, options.version, heard, monotonic or asyncio.get_running_loop().time)
-    paho._ssl_wrap_socket = lambda plain_socket: _under_tls(plain_socket, paho, options.url.host)  # noqa: SLF001
+    paho._ssl_wrap_socket = lambda plain_socket: under_tls(plain_socket, paho, options.url.host)  # noqa: SLF001
     paho.manual_ack_set(on=True)
     _note_answers(client, paho, connection)
-    alerts = _note_alerts(paho)
+    alerts = note_alerts(paho)
     try:
         await _enter(client, paho, alerts, options.url)
     except BaseException:
@@ -358,56 +333,12 @@ async def _enter(client: aiomqtt.Client, paho: Any, alerts: list[ssl.SSLError], 
         raise BrokerFault(refused(code, fault, url), wrong_protocol=code in _UNSUPPORTED, said=True) from None
     except (aiomqtt.MqttError, ssl.SSLError, ValueError) as fault:
         # Reached, and no CONNACK: some hang up on a version that they do not know, some say nothing at all.
-        reached = not alerts and (paho.socket() is not None or isinstance(fault, _EndedEarly))
+        reached = not alerts and (paho.socket() is not None or isinstance(fault, EndedEarly))
         paho._sock_close()  # noqa: SLF001 - aiomqtt leaves it open after a time-out
         why = unreached(fault, alerts[-1] if alerts else None, url)
         raise BrokerFault(why, wrong_protocol=reached) from None
     if paho.socket() is None:
         raise BrokerFault("the broker hung up behind its CONNACK")
-
-
-def _under_tls(plain_socket: socket.socket, paho: Any, host: str) -> ssl.SSLSocket:  # noqa: ANN401
-    """Shake hands; unlike paho's own, this closes the socket when that fails."""
-    context: ssl.SSLContext = paho._ssl_context  # noqa: SLF001 - see the module's text
-    made = context.wrap_socket(plain_socket, server_hostname=host, do_handshake_on_connect=False)
-    try:
-        made.settimeout(CONNECT_SECONDS)
-        made.do_handshake()
-    except BaseException:
-        made.close()
-        raise
-    return made
-
-
-class _EndedEarly(aiomqtt.MqttError):
-    """The broker hung up instead of answering CONNECT, as some do to a version that they do not know."""
-
-
-def _client(options: Options) -> aiomqtt.Client:
-    url, properties = options.url, None
-    more: dict[str, Any] = {}
-    if options.version == 5:
-        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-        properties.ReceiveMaximum = options.in_flight
-        properties.SessionExpiryInterval = options.session_expiry_seconds if options.keep else 0
-        more["clean_start"] = not options.keep
-    else:
-        more["clean_session"] = not options.keep
-    will = options.will
-    return aiomqtt.Client(
-        url.host,
-        url.port,
-        username=url.username,
-        password=url.password,
-        identifier=options.client_id,
-        protocol=aiomqtt.ProtocolVersion.V5 if options.version == 5 else aiomqtt.ProtocolVersion.V311,
-        will=aiomqtt.Will(will.topic, will.payload, qos=1, retain=will.retain) if will else None,
-        tls_context=url.tls_context(),
-        timeout=CONNECT_SECONDS,
-        keepalive=KEEP_ALIVE_SECONDS,
-        properties=properties,
-        **more,
-    )
 
 
 def _note_answers(client: aiomqtt.Client, paho: Any, connection: Connection) -> None:  # noqa: ANN401
@@ -426,26 +357,8 @@ def _note_answers(client: aiomqtt.Client, paho: Any, connection: Connection) -> 
         waiting = client._connected  # noqa: SLF001
         if not waiting.done():
             waiting.set_exception(
-                _EndedEarly("the broker hung up instead of answering; where it speaks TLS, write mqtts://")
+                EndedEarly("the broker hung up instead of answering; where it speaks TLS, write mqtts://")
             )
         client._on_disconnect(paho, data, flags, code, properties)  # noqa: SLF001
 
     paho.on_connect, paho.on_disconnect = connected, disconnected
-
-
-def _note_alerts(paho: Any) -> list[ssl.SSLError]:  # noqa: ANN401
-    """Keep what TLS says as the connection is made: a refused client certificate comes at the first read (TLS 1.3)."""
-    found: list[ssl.SSLError] = []
-    read = paho._sock_recv  # noqa: SLF001 - see the module's text
-
-    def noting(size: int) -> bytes:
-        try:
-            data: bytes = read(size)
-        except ssl.SSLError as fault:
-            found.append(fault)
-            # paho would print it; for paho the connection has ended.
-            return b""
-        return data
-
-    paho._sock_recv = noting  # noqa: SLF001
-    return found

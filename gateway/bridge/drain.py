@@ -12,7 +12,8 @@ from engine.errors import StoreUnavailable, WaysideError
 from gateway import logs
 from gateway.bridge.backlog import Backlog
 from gateway.bridge.claim import TRACE_SECONDS
-from gateway.bridge.connection import BrokerFault, Connection, Options, Subscription, connect
+from gateway.bridge.connection import BrokerFault, Connection, Subscription, connect
+from gateway.bridge.handshake import Options
 from gateway.bridge.intake import Intake
 from gateway.bridge.slots import Slot, Slots
 from gateway.bridge.topics import OWN, marker_filter, marker_topic

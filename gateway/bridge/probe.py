@@ -14,7 +14,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gateway.bridge.connection import BrokerFault, Connection, Options, Subscription, Will, connect
+from gateway.bridge.connection import BrokerFault, Connection, Subscription, connect
+from gateway.bridge.handshake import Options, Will
 from gateway.bridge.heard import Heard
 from gateway.bridge.url import BrokerUrl
 

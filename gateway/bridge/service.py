@@ -22,9 +22,10 @@ from gateway.audit import Audit, Entry
 from gateway.bridge.backlog import Backlog
 from gateway.bridge.claim import TRACE_SECONDS, Claims
 from gateway.bridge.commands import Commands
-from gateway.bridge.connection import BrokerFault, Connection, Options, Subscription, Will, connect
+from gateway.bridge.connection import BrokerFault, Connection, Subscription, connect
 from gateway.bridge.drain import Drain
 from gateway.bridge.handling import Handling
+from gateway.bridge.handshake import Options, Will
 from gateway.bridge.intake import Counts, Intake
 from gateway.bridge.slots import Slot, Slots
 from gateway.bridge.topics import OWN, QUESTIONS, RUNS, SHORT, SIGNALS, marker_topic, status_topic, subscriptions

@@ -14,7 +14,8 @@ import pytest
 from devices.exports.verifiers import mosquitto_verifier
 from engine.errors import BadInput
 from gateway import certificates
-from gateway.bridge.connection import BrokerFault, Options, Subscription, connect
+from gateway.bridge.connection import BrokerFault, Subscription, connect
+from gateway.bridge.handshake import Options
 from gateway.bridge.heard import Heard
 from gateway.bridge.url import parse_url
 from gateway.certificates import Pair

@@ -9,7 +9,8 @@ from typing import Self
 
 import pytest
 
-from gateway.bridge.connection import BrokerFault, Connection, Options, Subscription, connect
+from gateway.bridge.connection import BrokerFault, Connection, Subscription, connect
+from gateway.bridge.handshake import Options
 from gateway.bridge.heard import Heard
 from gateway.bridge.url import parse_url
 from tests.support.behind import ear

@@ -16,8 +16,9 @@ import pytest
 from engine.clock import SystemSource
 from engine.store.memory import ManualClock, MemoryStore
 from gateway.bridge.claim import Claims
-from gateway.bridge.connection import BrokerFault, Connection, Options, Subscription, connect
+from gateway.bridge.connection import BrokerFault, Connection, Subscription, connect
 from gateway.bridge.drain import Drain
+from gateway.bridge.handshake import Options
 from gateway.bridge.heard import Heard
 from gateway.bridge.intake import Intake
 from gateway.bridge.service import Bridge, BridgeOptions

@@ -13,8 +13,7 @@ import pytest
 
 from engine.clock import SystemSource
 from engine.store.memory import MemoryStore, RunningClock
-from gateway.bridge import connection as connections
-from gateway.bridge import service
+from gateway.bridge import handshake, service
 from gateway.bridge.handling import Handling, Outgoing
 from gateway.bridge.heard import Heard
 from gateway.bridge.service import Bridge, BridgeOptions
@@ -211,7 +210,7 @@ async def test_a_connection_that_was_closed_while_the_machine_slept_is_lost_sinc
 
 
 async def test_a_connection_that_fell_silent_is_lost_since_its_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "KEEP_ALIVE_SECONDS", 1)
+    monkeypatch.setattr(handshake, "KEEP_ALIVE_SECONDS", 1)
     async with StubBroker() as broker:
         site = Site(broker.port)
         async with site.bridge() as (bridge, decider):
