@@ -229,9 +229,12 @@ async def _claim(actor: Actor, request: WaitRequest) -> Opened | None:
             case Gone():
                 return None
             case Open():
+                if _is_of_earlier_attempt(claim.value, request):
+                    await _cancel_holder(actor, key, claim, "retried", request.run)
+                    return None
                 if not request.replace_holder:
                     return await _give_up(actor, request, "key_held")
-                await _cancel_holder(actor, key, claim, request.run)
+                await _cancel_holder(actor, key, claim, "replaced", request.run)
                 return None
             case Settled():
                 pass
@@ -273,8 +276,14 @@ async def _take(actor: Actor, key: Key, claim: Stored[Claim]) -> Opened | None:
             return None
 
 
-async def _cancel_holder(actor: Actor, key: Key, claim: Stored[Claim], by: str) -> None:
-    value = Cancelled(at=names.outcome(claim.value.wait), nonce=actor.source.nonce(), why="replaced", by=by)
+def _is_of_earlier_attempt(holder: Claim, request: WaitRequest) -> bool:
+    """Tell whether the key is held by the same step, before a retry: who retries closes that wait only later."""
+    same = (holder.run, holder.job, holder.step) == (request.run, request.job, request.step)
+    return same and holder.step_attempt < request.attempt
+
+
+async def _cancel_holder(actor: Actor, key: Key, claim: Stored[Claim], why: CancelReason, by: str) -> None:
+    value = Cancelled(at=names.outcome(claim.value.wait), nonce=actor.source.nonce(), why=why, by=by)
     await _decide(actor, claim, key, value)
 
 

@@ -14,6 +14,7 @@ from engine.records import Ready, RunCancelled, encode, event
 from engine.results import Taken
 from engine.store.memory import MemoryStore
 from tests.support.bench import Bench, bench, definition, request
+from tests.support.stepping import Steps, finish
 
 TEXT = """
 name: door
@@ -244,6 +245,21 @@ async def test_a_retry_from_a_step_closes_the_wait_that_it_holds(one: Bench) -> 
     assert isinstance(await one.signal("door", "verdict", {}), Taken)
     assert isinstance(await one.signal("door", "other", {}), Taken)
     assert (await one.statuses(run))["second"] == "suspended"
+
+
+async def test_a_run_that_goes_on_in_the_middle_of_its_retry_does_not_find_its_key_held_by_itself(one: Bench) -> None:
+    run = await one.start("door")
+    retrying = Steps(one, lambda actor: runs.retry(actor, run, "first", "user:eve"))
+    while "retried" not in await one.kinds(run):
+        retrying.step()
+    # The old wait is still open; a signal to the other one moves the run on.
+    assert isinstance(await one.signal("door", "other", {}), Taken)
+    steps = await one.steps(run)
+    assert (steps["first"]["status"], steps["first"]["attempt"]) == ("suspended", 2)
+    finish(retrying)
+    assert isinstance(answer := await one.signal("door", "verdict", {}), Taken)
+    assert answer.state == "delivered"
+    assert (await one.steps(run))["first"]["status"] == "succeeded"
 
 
 async def test_a_retry_is_refused_when_nothing_failed_or_no_step_has_the_name(one: Bench) -> None:
