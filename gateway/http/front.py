@@ -134,9 +134,17 @@ def _ambiguous(scope: Scope) -> bool:
     return (b"content-length" in names and b"transfer-encoding" in names) or any(names.count(n) > 1 for n in _ONCE)
 
 
+def is_own_origin(origin: str, host: str) -> bool:
+    """Tell whether an Origin is the page of the gateway that a Host means; what is no URL is somebody else's."""
+    try:
+        return urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:
+        return False
+
+
 def _same_origin(headers: dict[str, str]) -> bool:
     origin = headers.get("origin")
-    return origin is None or urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+    return origin is None or is_own_origin(origin, headers.get("host", ""))
 
 
 def _capped(headers: dict[str, str], receive: Receive, cap: int) -> Receive:

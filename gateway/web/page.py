@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -20,6 +20,7 @@ from devices.model import Operator, Right
 from engine.clock import rfc3339
 from engine.errors import StoreUnavailable, WaysideError
 from gateway.http.access import Caller, page_session
+from gateway.http.front import is_own_origin
 from gateway.http.problems import Problem, of_fault
 from gateway.services import Services
 from gateway.sessions import Notice, Session
@@ -186,7 +187,7 @@ def is_from_here(request: Request) -> bool:
     origin = request.headers.get("origin")
     if origin is None:
         return request.headers.get("sec-fetch-site") == "same-origin"
-    return urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
+    return is_own_origin(origin, request.headers.get("host", ""))
 
 
 def _here(request: Request) -> str:

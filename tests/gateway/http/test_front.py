@@ -56,10 +56,10 @@ async def test_a_page_of_another_origin_is_refused_and_one_of_the_same_is_not(do
         same = await admin.get("/api/v1/runs", headers={"Origin": "http://localhost"})
         other = [
             await admin.get("/api/v1/runs", headers={"Origin": origin})
-            for origin in ("http://evil.example", "null", "http://localhost:81")
+            for origin in ("http://evil.example", "null", "http://localhost:81", "http://[", "http://[::1")
         ]
     assert same.status_code == 200
-    assert [answer.status_code for answer in other] == [403, 403, 403]
+    assert [answer.status_code for answer in other] == [403] * 5
 
 
 async def test_health_takes_no_token_and_says_what_is_missing(door: Door) -> None:
