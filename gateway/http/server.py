@@ -23,6 +23,7 @@ from gateway.http.frames import Socket
 from gateway.http.front import HEADERS, MAX_HEAD_BYTES, TOO_LONG
 from gateway.http.problems import MEDIA_TYPE, document
 from gateway.http.ws import MAX_FRAME_BYTES
+from gateway.logs import get_logger
 
 MAX_CONNECTIONS: Final = 1_000
 # For a request to be there, with its body: from the connection on, or from the end of the answer before it.
@@ -51,10 +52,13 @@ class _Connection(H11Protocol):
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  uvicorn's words
         """Answer what is no request, or the beginning of one that is too long, with a problem document."""
         if len(self.conn.trailing_data[0]) > MAX_HEAD_BYTES:
-            status, said = 431, document(431, "headers_too_large", TOO_LONG)
+            self._refuse(431, "headers_too_large", TOO_LONG)
         else:
-            status, said = 400, document(400, "bad_request", "this is not HTTP/1.1")
-        content = msgspec.json.encode(said)
+            self._refuse(400, "bad_request", "this is not HTTP/1.1")
+
+    def _refuse(self, status: int, error: str, detail: str) -> None:
+        """Answer with a problem document what no route will see, and close the connection."""
+        content = msgspec.json.encode(document(status, error, detail))
         told = [("content-type", MEDIA_TYPE), ("content-length", str(len(content))), ("connection", "close")]
         head = [*((name.encode(), value.encode()) for name, value in told), *HEADERS]
         reason = HTTPStatus(status).phrase.encode()
@@ -67,8 +71,20 @@ class _Connection(H11Protocol):
         self.transport.close()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Hand the connection to a `WSProtocol`, which reads the request once more, and more strictly.
+
+        What it raises uvicorn does not expect: the half-made WebSocket would count as a connection for ever.
+        """
         self._stop_watching()
-        super().handle_websocket_upgrade(event)
+        try:
+            super().handle_websocket_upgrade(event)
+        except Exception as fault:  # noqa: BLE001  whatever it is, nothing of it may stay
+            if not isinstance(fault, UnicodeError):  # a header that is no text, or a Host that is no name
+                get_logger("http").error("a WebSocket could not begin", exc_info=fault)
+            for begun in [it for it in self.connections if it.transport is self.transport]:
+                begun.connection_lost(fault)
+            self.connections.add(self)
+            self._refuse(400, "bad_request", "the headers of this request for a WebSocket cannot be read")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_watching()

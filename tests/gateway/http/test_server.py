@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+from wsproto.events import Request
 
 from devices import operations
 from gateway.http import server
@@ -19,18 +21,27 @@ from tests.gateway.http.conftest import Door
 PATIENCE_SECONDS = 0.2
 ENOUGH_SECONDS = 20.0
 HOST = b"Host: localhost\r\n"
+UPGRADE = (
+    b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
 
 
 @pytest.fixture
-async def port(door: Door, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[int]:
-    """The port of a server that waits for a fraction of a second, where the real one waits for many."""
+async def serving(door: Door, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Server, int]]:
+    """A server that waits for a fraction of a second, where the real one waits for many, and its port."""
     monkeypatch.setattr(server, "REQUEST_SECONDS", PATIENCE_SECONDS)
-    serving = Server(door.app, grace_seconds=1)
+    server_ = Server(door.app, grace_seconds=1)
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        task = asyncio.create_task(serving.serve([listening]))
-        yield listening.getsockname()[1]
-        serving.stop()
+        task = asyncio.create_task(server_.serve([listening]))
+        yield server_, listening.getsockname()[1]
+        server_.stop()
         await task
+
+
+@pytest.fixture
+def port(serving: tuple[Server, int]) -> int:
+    return serving[1]
 
 
 async def answer_to(port: int, *pieces: bytes) -> bytes:
@@ -101,8 +112,7 @@ async def test_a_header_that_decides_something_occurs_once(port: int, name: byte
         (b"GET /healthz HTTP/1.1\r\n" + HOST + b"X-Long: " + b"x" * 70_000 + b"\r\n\r\n", 431),
         (b"GET /healthz HTTP/1.1\r\n" + HOST + b"X-Long: " + b"x" * 70_000, 431),
         (b"GET /healthz?" + b"x" * 17_000 + b" HTTP/1.1\r\n" + HOST + b"\r\n", 431),
-        (b"GET /api/v1/ws HTTP/1.1\r\n" + HOST + b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: "
-         b"13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nX-Long: " + b"x" * 70_000 + b"\r\n\r\n", 403),
+        (b"GET /api/v1/ws HTTP/1.1\r\n" + HOST + UPGRADE + b"X-Long: " + b"x" * 70_000 + b"\r\n\r\n", 403),
         (b"GET /healthz\r\n\r\n", 400),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
     ],
@@ -117,6 +127,43 @@ async def test_what_comes_before_a_body_has_a_bound_and_the_answer_is_a_problem(
         assert b"application/problem+json" in answer
         assert b"nosniff" in answer
         assert b'"status":%d' % status in answer
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"Host: \xff\r\n",
+        b"Host: xn--9\r\n",
+        b"Host: xn--\xc3\xa9\r\n",
+        HOST + b"Sec-WebSocket-Protocol: \xff\r\n",
+        HOST + b"Sec-WebSocket-Extensions: \xff\r\n",
+    ],
+    ids=["no text", "no punycode", "neither", "a subprotocol", "an extension"],
+)
+async def test_a_websocket_whose_headers_cannot_be_read_is_refused_and_leaves_nothing_behind(
+    serving: tuple[Server, int], headers: bytes
+) -> None:
+    answer = await answer_to(serving[1], b"GET /api/v1/ws HTTP/1.1\r\n" + UPGRADE + headers + b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"application/problem+json" in answer
+    assert not serving[0].server_state.connections
+
+
+async def test_so_is_one_that_fails_otherwise_when_its_conversation_has_begun(
+    serving: tuple[Server, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = WSProtocol.handle_connect
+
+    def failing(self: WSProtocol, event: Request) -> None:
+        began(self, event)
+        raise RuntimeError
+
+    monkeypatch.setattr(WSProtocol, "handle_connect", failing)
+    answer = await answer_to(serving[1], b"GET /api/v1/ws HTTP/1.1\r\n" + UPGRADE + HOST + b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    async with asyncio.timeout(ENOUGH_SECONDS):
+        await asyncio.gather(*serving[0].server_state.tasks)
+    assert not serving[0].server_state.connections
 
 
 def events_in(text: str) -> list[tuple[str, str]]:
