@@ -23,6 +23,8 @@ ABUSE_SECONDS: Final = 30
 BAN_SECONDS: Final = 30.0
 MAX_BAN_SECONDS: Final = 3_600.0
 UNNAMED_ANSWER_SECONDS: Final = 1.0
+# What is told where a rate is next to nothing: there are rates by which the true time is no number.
+MAX_RETRY_SECONDS: Final = 31_536_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +68,13 @@ class _Bucket:
     at: float
 
     def take(self, rate: Rate, now: float) -> float:
-        """Take one token; give 0, or the seconds until there is one."""
+        """Take one token; give 0, or the seconds until there is one, a year at most."""
         self.tokens = min(float(rate.burst), self.tokens + max(0.0, now - self.at) * rate.per_second)
         self.at = now
         if self.tokens >= 1.0:
             self.tokens -= 1.0
             return 0.0
-        return (1.0 - self.tokens) / rate.per_second
+        return min(MAX_RETRY_SECONDS, (1.0 - self.tokens) / rate.per_second)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devices.model import LimitOverrides, Rate
-from gateway.limits import Allowed, DeviceLimits, FailureLimits, Limited, Seldom
+from gateway.limits import MAX_RETRY_SECONDS, Allowed, DeviceLimits, FailureLimits, Limited, Seldom
 
 NOTHING_SPECIAL = LimitOverrides()
 
@@ -47,6 +47,15 @@ def test_a_refusal_says_when_to_try_again_and_that_is_true() -> None:
     assert isinstance(refused, Limited)
     assert refused.retry_after_seconds == pytest.approx(0.2)
     assert isinstance(limits.take("kitchen", "signals", refused.retry_after_seconds + 0.001, NOTHING_SPECIAL), Allowed)
+
+
+def test_however_seldom_a_device_may_signal_the_time_that_it_is_told_is_a_number() -> None:
+    limits = DeviceLimits()
+    special = LimitOverrides(signals=Rate(per_second=5e-324, burst=1))
+    limits.take("kitchen", "signals", 0.0, special)
+    refused = limits.take("kitchen", "signals", 0.0, special)
+    assert isinstance(refused, Limited)
+    assert refused.retry_after_seconds == MAX_RETRY_SECONDS
 
 
 def test_unidentified_refusals_are_to_be_answered_once_a_second() -> None:
