@@ -143,10 +143,10 @@ def filter_problem(topic_filter: str) -> str:
     The first level has to be a plain word, so that no wildcard reaches the reserved ones, on which devices send and
     are answered: a grant to listen there would hand one device's verdicts to another.
     """
+    if not topic_filter.isprintable():  # asked first: half a surrogate pair has no bytes to count
+        return "it holds a control character, or what is no character"
     if not topic_filter or len(topic_filter.encode()) > MAX_FILTER_BYTES:
         return f"a topic filter has 1 to {MAX_FILTER_BYTES} bytes"
-    if not topic_filter.isprintable():
-        return "it holds a control character"
     levels = topic_filter.split("/")
     for at, level in enumerate(levels):
         if "#" in level and (level != "#" or at != len(levels) - 1):

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query
 from gateway import story, trail
 from gateway.chain import verify
 from gateway.http.access import Parts, Who
-from gateway.http.models import AuditPage, ChainCheck, Name, RunId, StoryView
+from gateway.http.models import MAX_AGE_SECONDS, AuditPage, ChainCheck, Name, RunId, StoryView
 from gateway.http.problems import documented
 from gateway.http.runs import MAX_WAIT_SECONDS
 
@@ -34,7 +34,9 @@ async def list_events(
     wait_id: RunId | None = None,
     action: Word | None = None,
     result: Word | None = None,
-    since_seconds: Annotated[float | None, Query(ge=0, le=10**9, description="nothing older than this")] = None,
+    since_seconds: Annotated[
+        float | None, Query(ge=0, le=MAX_AGE_SECONDS, description="nothing older than this")
+    ] = None,
     after: Annotated[str | None, Query(max_length=12_000, description="`next` of an earlier answer")] = None,
     limit: Annotated[int, Query(ge=1, le=trail.MAX_EVENTS)] = trail.MAX_EVENTS,
     wait: Annotated[float, Query(ge=0, le=MAX_WAIT_SECONDS, description="seconds to wait for one")] = 0,
@@ -85,7 +87,7 @@ async def tell_why(
     parts: Parts,
     who: Who,
     about: Annotated[str, Query(min_length=1, max_length=129, description="a receipt, a run, or workflow/key")],
-    since_seconds: Annotated[float | None, Query(ge=0, le=10**9, description="look back this far")] = None,
+    since_seconds: Annotated[float | None, Query(ge=0, le=MAX_AGE_SECONDS, description="look back this far")] = None,
 ) -> dict[str, Any]:
     """Tell the story of a signal, a run or a key in order and in words, and why nothing came of it if nothing did."""
     who.must_be_operator("admin")

@@ -11,6 +11,8 @@ from engine.limits import NAME_PATTERN
 
 Name = Annotated[str, Field(pattern=rf"^{NAME_PATTERN}$")]
 ID_PATTERN: Final = "[a-z0-9]{26}"
+# Thirty years: what is subtracted from the time of day has to leave a date.
+MAX_AGE_SECONDS: Final = 10**9
 KEY_PATTERN: Final = f"{NAME_PATTERN}/{NAME_PATTERN}"
 RunId = Annotated[str, Field(pattern=rf"^{ID_PATTERN}$")]
 RunStatus = Literal["pending", "running", "suspended", "succeeded", "failed", "cancelled"]
@@ -156,7 +158,7 @@ class Retry(_Request):
 
 
 class RemoveOld(_Request):
-    older_than_seconds: Annotated[float, Field(ge=0)]
+    older_than_seconds: Annotated[float, Field(ge=0, le=MAX_AGE_SECONDS)]
 
 
 class Removed(_Answer):

@@ -59,7 +59,7 @@ def test_a_star_for_the_key_is_the_whole_workflow() -> None:
         "", "signal", "signal:", "signal:w/", "signal:/k", "signal:w/k/x", "signal:W/k", "signal:w*/k", "signal:**",
         "signal:+/k", "signal:w/#", "read:w/k", "read:", "run:a b", "write:w", "Signal:w", "signal:w\n", "signal: w",
         "listen:", "listen:#", "listen:+/x", "listen:$SYS/x", "listen:a/#/b", "listen:a/b#", "listen:a+/b", "listen:/a",
-        "listen:a\x00b",
+        "listen:a\x00b", "listen:a\ud800b",
     ],
 )  # fmt: skip
 def test_what_is_no_grant_is_refused_with_the_forms_that_there_are(text: str) -> None:

@@ -36,6 +36,14 @@ async def test_a_second_device_of_the_name_and_a_bad_name_and_grant_are_refused(
     assert "signal:" in grant.json()["hint"]
 
 
+async def test_a_grant_that_is_no_text_is_refused_by_saying_so(door: Door) -> None:
+    content, headers = rb'{"device":"other","grants":["listen:\ud800"]}', {"content-type": "application/json"}
+    async with door.admin() as admin:
+        answer = await admin.post(DEVICES, content=content, headers=headers)
+    assert answer.status_code == 422
+    assert "no character" in answer.json()["detail"]
+
+
 async def test_a_grant_that_is_taken_back_is_out_of_force_at_once(door: Door) -> None:
     async with door.admin() as admin, await door.device() as camera:
         before = await camera.post(SIGNAL, json={"who": "known"})

@@ -118,6 +118,8 @@ async def test_only_an_ended_run_is_removed(door: Door) -> None:
         refused = await admin.delete(f"{RUNS}/{open_run}")
         removed = await admin.delete(f"{RUNS}/{ended_run}")
         swept = await admin.post(f"{RUNS}/gc", json={"older_than_seconds": 3600})
+        before_time = await admin.post(f"{RUNS}/gc", json={"older_than_seconds": 1e300})
+    assert (before_time.status_code, before_time.json()["error"]) == (422, "bad_input")
     assert (refused.status_code, removed.status_code) == (409, 200)
     assert swept.json() == {"runs": []}
 
