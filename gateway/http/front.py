@@ -15,7 +15,7 @@ import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.limits import MAX_DEFINITION_BYTES, MAX_PAYLOAD_BYTES
-from gateway.http.problems import TooLarge
+from gateway.http.problems import INTERNAL, TooLarge
 from gateway.logs import get_logger
 
 MAX_BODY_BYTES: Final = MAX_PAYLOAD_BYTES
@@ -67,7 +67,7 @@ class Front:
         except Exception as fault:  # noqa: BLE001  whatever it is, the caller gets a sentence and the log its place
             get_logger("http").error("request failed", path=scope["path"], exc_info=fault)
             if not started:
-                await _problem(sending, 500, "internal", "something went wrong inside the gateway; its log says where")
+                await _problem(sending, 500, "internal", INTERNAL)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         cap = _LARGER.get(scope["path"], MAX_BODY_BYTES)

@@ -21,6 +21,7 @@ from gateway.logs import get_logger
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_SECONDS: Final = 1
+INTERNAL: Final = "something went wrong inside the gateway; its log says where"
 _NAMES: Final[Mapping[int, str]] = {
     400: "bad_request",
     401: "unauthorized",
@@ -166,6 +167,11 @@ def install(app: FastAPI) -> None:
         is_json = "json" in request.headers.get("content-type", "json")
         hint = "" if is_json else "say what the body is: Content-Type: application/json"
         return answer(422, document(422, "bad_input", "the request is malformed", problems=wrong, hint=hint))
+
+    @app.exception_handler(Exception)
+    async def broken(*_: object) -> Response:
+        # It is raised again behind this answer: the front writes it to the log.
+        return answer(500, document(500, "internal", INTERNAL))
 
     @app.exception_handler(WaysideError)
     async def faulty(request: Request, fault: WaysideError) -> Response:

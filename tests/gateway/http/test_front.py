@@ -141,6 +141,21 @@ async def test_a_fault_is_answered_without_a_word_of_it_and_logged_without_its_v
     assert "Traceback" not in answer.text + log.getvalue()
 
 
+async def test_a_fault_in_a_route_is_answered_the_same_way(
+    door: Door, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object, **__: object) -> None:
+        raise RuntimeError(MARKER)
+
+    monkeypatch.setattr(door.services.engine, "runs", broken)
+    async with door.admin() as admin:
+        answer = await admin.get("/api/v1/runs")
+    assert (answer.status_code, answer.json()["type"]) == (500, "internal")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert MARKER not in answer.text + log.getvalue()
+    assert "RuntimeError" in log.getvalue()
+
+
 async def test_a_malformed_request_is_answered_without_repeating_it(door: Door) -> None:
     async with door.admin() as admin:
         answers = [
