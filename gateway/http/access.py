@@ -13,6 +13,7 @@ from starlette.requests import HTTPConnection
 from devices.model import Device, Operator, Right
 from gateway.audit import Door, Entry
 from gateway.auth import Authority, Principal, Rejected
+from gateway.http.places import vouch
 from gateway.http.problems import RETRY_SECONDS, Problem
 from gateway.limits import Limited
 from gateway.services import Services
@@ -73,6 +74,7 @@ async def caller(
         raise _unauthorized()
     address = request.client.host if request.client else ""
     found = await authenticate(parts, credentials.credentials, address=address)
+    vouch(request)
     _count_read(request, parts, found.principal)
     return found
 
@@ -114,6 +116,7 @@ def page_session(parts: Services, connection: HTTPConnection) -> Session | None:
     session = parts.sessions.find(cookie) if cookie else None
     if session is None or parts.authority.standing(session.principal) is None:
         return None
+    vouch(connection)
     return session
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,7 +14,7 @@ from gateway.auth import Authority, Principal
 
 MAX_OPEN: Final = 1_000
 MAX_OF_ONE: Final = 8
-MAX_UNKNOWN: Final = 100
+MAX_UNKNOWN: Final = 100  # of one address; of all together, as many as the door has connections
 
 
 class Full(Exception):
@@ -27,7 +27,7 @@ class Admission:
     def __init__(self, registry: Registry, authority: Authority) -> None:
         self._authority = authority
         self._open: dict[tuple[Kind, str], dict[asyncio.Event, Principal]] = defaultdict(dict)
-        self._unknown = 0
+        self._unknown: Counter[str] = Counter()
         registry.watch(self._changed)
 
     @contextlib.contextmanager
@@ -48,15 +48,17 @@ class Admission:
                 self._open.pop((who.kind, who.id), None)
 
     @contextlib.contextmanager
-    def unknown(self) -> Iterator[None]:
-        """Count a connection that has not said yet whose it is. Raises `Full`."""
-        if self._unknown >= MAX_UNKNOWN:
-            raise Full("too many connections have not said yet whose they are")
-        self._unknown += 1
+    def unknown(self, address: str) -> Iterator[None]:
+        """Count a connection that has not said yet whose it is: an address has so many. Raises `Full`."""
+        if self._unknown[address] >= MAX_UNKNOWN:
+            raise Full("too many connections from this address have not said yet whose they are")
+        self._unknown[address] += 1
         try:
             yield
         finally:
-            self._unknown -= 1
+            self._unknown[address] -= 1
+            if not self._unknown[address]:
+                del self._unknown[address]
 
     def _changed(self, before: Entry | None, after: Entry | None) -> None:
         entry = after or before

@@ -1,17 +1,18 @@
 """uvicorn as one task among the gateway's: it takes no signals, wakes once a second, and does not wait for ever.
 
-uvicorn sets no limit to how long a request may take to arrive, and each that is on its way holds one of the few
-connections: a few sockets that say nothing would keep everybody out.
+uvicorn sets no limit to how long a request may take to arrive, nor to how long its answer may wait to be read, and
+each holds one of the few connections: a few sockets that say or read nothing would keep everybody out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from http import HTTPStatus
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import h11
 import msgspec
@@ -21,14 +22,27 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gateway.http.frames import Socket
 from gateway.http.front import HEADERS, MAX_HEAD_BYTES, TOO_LONG
+from gateway.http.places import PLACE, Place, give_way
 from gateway.http.problems import MEDIA_TYPE, document
+from gateway.http.sockets import BACKLOG
 from gateway.http.ws import MAX_FRAME_BYTES
 from gateway.logs import get_logger
 
+if TYPE_CHECKING:
+    from uvicorn.server import Protocols
+
 MAX_CONNECTIONS: Final = 1_000
+# Over this uvicorn answers 503, to all. It counts connections as well, and those that have just given way.
+MAX_REQUESTS: Final = 2_000
+# So few that who came with others is heard before the next ones take the place.
+ACCEPTED_A_TURN: Final = 128
+assert MAX_CONNECTIONS + 2 * ACCEPTED_A_TURN < MAX_REQUESTS
 # For a request to be there, with its body: from the connection on, or from the end of the answer before it.
 REQUEST_SECONDS: Final = 15.0
-_TICK_SECONDS: Final = 1.0
+# For a peer to take something of what it is sent; and while the gateway stops and waits for it.
+STALL_SECONDS: Final = 30.0
+STOPPING_STALL_SECONDS: Final = 2.0
+TICK_SECONDS: Final = 1.0
 _PING_SECONDS: Final = 20.0
 
 
@@ -39,7 +53,18 @@ class _Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        address = self.client[0] if self.client else ""
+        # Each request's scope has it, and so has a WebSocket.
+        self.app_state = {**self.app_state, PLACE: Place(transport, address, self.loop.time())}
+        if len(self.connections) > MAX_CONNECTIONS:
+            self._make_room()
         self._watch()
+
+    def _make_room(self) -> None:
+        there = [place for place in _places(self.connections) if not place.left]
+        if len(there) > MAX_CONNECTIONS:
+            for place in give_way(there):
+                place.leave()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -103,6 +128,10 @@ class _Connection(H11Protocol):
             self._patience = None
 
 
+def _places(connections: Iterable[Protocols]) -> list[Place]:
+    return [it.app_state[PLACE] for it in connections]
+
+
 class Server(uvicorn.Server):
     """A server whose end is asked for with `stop`. With `tls` it speaks HTTPS."""
 
@@ -121,7 +150,8 @@ class Server(uvicorn.Server):
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
-                limit_concurrency=MAX_CONNECTIONS,
+                limit_concurrency=MAX_REQUESTS,
+                backlog=ACCEPTED_A_TURN,
                 h11_max_incomplete_event_size=MAX_HEAD_BYTES,
                 ssl_context_factory=None if tls is None else lambda *_: tls,
                 timeout_graceful_shutdown=max(1, round(grace_seconds)),
@@ -134,11 +164,36 @@ class Server(uvicorn.Server):
         """Leave signals to the composition root."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve; as many may wait as before, which asyncio has as one number with those that it accepts a turn."""
+        await super().startup(sockets)
+        for it in sockets or ():
+            it.listen(BACKLOG)
+
     async def main_loop(self) -> None:
         """Keep the date in the headers until `stop`; uvicorn's own loop wakes ten times as often."""
         while not await self.on_tick(0):
+            self._leave_stalled(STALL_SECONDS)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ending.wait(), _TICK_SECONDS)
+                await asyncio.wait_for(self._ending.wait(), TICK_SECONDS)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish what is in flight; who reads nothing of it is not waited for."""
+        async with asyncio.TaskGroup() as group:
+            leaving = group.create_task(self._leave_stalled_soon(), name="http stalls")
+            await super().shutdown(sockets)
+            leaving.cancel()
+
+    async def _leave_stalled_soon(self) -> None:
+        while True:
+            self._leave_stalled(STOPPING_STALL_SECONDS)
+            await asyncio.sleep(TICK_SECONDS)
+
+    def _leave_stalled(self, patience: float) -> None:
+        now = asyncio.get_running_loop().time()
+        for place in _places(self.server_state.connections):
+            if place.is_stalled(now, patience):
+                place.leave()
 
     def stop(self) -> None:
         """Take no more requests, finish those that are in flight, and return from `serve`."""

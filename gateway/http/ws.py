@@ -26,6 +26,7 @@ from gateway.auth import Principal
 from gateway.deliver import Delivered, Origin
 from gateway.http.access import Caller, authenticate, page_session
 from gateway.http.admission import Admission, Full
+from gateway.http.places import vouch
 from gateway.http.problems import Problem, answer, document
 from gateway.limits import Limited
 from gateway.live import Happening, Subscription
@@ -101,6 +102,7 @@ async def socket(websocket: WebSocket) -> None:
     try:
         async with contextlib.AsyncExitStack() as stack:
             caller, seconds = await _let_in(websocket, parts, admission)
+            vouch(websocket)
             over = stack.enter_context(admission.admitted(caller.principal))
             await Conversation(websocket, parts, caller, stack).run(over, seconds)
     except Full as full:
@@ -123,7 +125,7 @@ async def _let_in(websocket: WebSocket, parts: Services, admission: Admission) -
     # The front has seen to it that an Origin is this gateway's own; a cookie without one proves no page.
     if "origin" in websocket.headers and (session := page_session(parts, websocket)) is not None:
         return Caller(session.principal, parts.authority, address), session.until - parts.source.monotonic()
-    with admission.unknown():
+    with admission.unknown(address):
         await websocket.accept()
         try:
             async with asyncio.timeout(AUTH_SECONDS):
