@@ -99,6 +99,8 @@ MAX_SUBSCHEMAS: Final = 500
 # How many subschemas may look at one value of a payload, what its parents' schemas ask of it included.
 MAX_SCHEMA_WORK: Final = 2_000
 MAX_SCHEMA_PROBLEMS: Final = 20
+# Of a schema as a wait captures it: what is filled in may repeat an input many times.
+MAX_CAPTURED_SCHEMA_BYTES: Final = 524_288
 MAX_PATTERN_CHARACTERS: Final = 1_000
 MAX_PATTERN_REPEAT: Final = 1_000
 # Characters and classes once every {n,m} is written out: what a regular-expression engine's program grows with.
@@ -119,6 +121,8 @@ assert MAX_ACCEPT_EARLY_SECONDS < CHAIN_RETENTION_SECONDS
 assert MAX_PAYLOAD_BYTES + MAX_OUTPUT_BYTES + MAX_DEFINITION_BYTES < MAX_RECORD_BYTES
 assert MAX_INPUTS_BYTES + MAX_DEFINITION_BYTES <= MAX_RECORD_BYTES / 2
 assert MAX_ITEMS_BYTES <= MAX_RECORD_BYTES / 2
+# A claim and a registration have room for it, and one that needs no filling in is always captured.
+assert MAX_DEFINITION_BYTES <= MAX_CAPTURED_SCHEMA_BYTES <= MAX_RECORD_BYTES / 2
 # Another process's lock is reported as such, and as certain, before the caller gives up on an answer.
 assert SQLITE_TURN_SECONDS < SQLITE_LOCK_SECONDS < STORE_TIMEOUT_SECONDS
 # A slot, with its seal, is read by one statement, at one moment.

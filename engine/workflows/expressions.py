@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from engine.errors import WaysideError
-from engine.limits import MAX_EXPRESSION_CHARACTERS
+from engine.limits import MAX_CAPTURED_SCHEMA_BYTES, MAX_EXPRESSION_CHARACTERS
 from engine.workflows.definition import Expression, JsonValue, Template, WaitTask, canonical
 from engine.workflows.schema import check_schema
 from engine.workflows.templates import BadTemplate, reads, split
@@ -146,14 +146,20 @@ def render_text(template: str, env: Mapping[str, object]) -> str:
 
 
 def captured_schema(task: WaitTask, env: Mapping[str, object]) -> bytes | None:
-    """Give the schema that a wait captures as it opens; raise ExpressionFailed if filling it in made it a bad one."""
+    """Give the schema that a wait captures as it opens.
+
+    Raise ExpressionFailed if filling it in made it a bad one, or one that no claim or registration has room for.
+    """
     if task.schema is not None or task.schema_template is None:
         return task.schema
     schema = render(task.schema_template, env)
+    text = canonical(schema)
+    if len(text) > MAX_CAPTURED_SCHEMA_BYTES:
+        raise ExpressionFailed(f"the schema has more than {MAX_CAPTURED_SCHEMA_BYTES} bytes once filled in")
     if problems := check_schema(schema):
         # Only rules and places of the author's own schema, filled-in values excepted.
         raise ExpressionFailed(f"the schema is not accepted once filled in, at {problems[0][0] or 'its top'}")
-    return canonical(schema)
+    return text
 
 
 def _parts(template: str) -> tuple[str | Expression, ...]:

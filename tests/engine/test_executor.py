@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from engine import runs
 from engine.errors import BadInput, Conflict
 from engine.events import Whose
-from engine.limits import MAX_FOR_EACH
-from engine.records import encode
+from engine.limits import MAX_CAPTURED_SCHEMA_BYTES, MAX_FOR_EACH
+from engine.records import Opening, encode
 from engine.results import InvalidPayload, Taken
 from tests.support.bench import Bench, bench, request
 
@@ -122,6 +123,24 @@ jobs:
         task: { type: publish, topic: told, payload: { status: "${{ steps.child.status }}" } }
 """
 
+FILLED = """
+name: filled
+inputs: { type: object }
+jobs:
+  - name: main
+    steps:
+      - name: ask
+        %s
+        task:
+          type: wait_for_signal
+          key: answer
+          timeout: 60
+          schema: { type: object, properties: { a: { const: "${{ inputs.t + inputs.t + inputs.t + inputs.t }}" } } }
+      - name: after
+        dependsOn: [ { step: ask, condition: { type: failed } } ]
+        task: { type: publish, topic: after, payload: {} }
+"""
+
 CHILD = """
 name: child
 inputs: { type: object, properties: { n: { type: integer, maximum: 100 } } }
@@ -221,6 +240,36 @@ async def test_what_is_no_list_that_can_be_kept_fails_the_step_as_a_whole(one: B
     assert view["status"] == "failed"
     assert view["error"]["code"] == "expression_failed"
     assert await one.status(run) == "failed"
+
+
+@pytest.mark.parametrize(("allowed", "status"), [("allowFailure: true", "succeeded"), ("", "failed")])
+async def test_a_schema_that_is_filled_in_beyond_what_a_record_holds_fails_its_step(
+    tmp_path: Path, allowed: str, status: str
+) -> None:
+    text = "y" * 250_000
+    async with bench(tmp_path, FILLED % allowed) as one:
+        run = await one.start("filled", t=text)
+        assert (await one.steps(run))["ask"]["error"] == {
+            "code": "expression_failed",
+            "message": f"the schema has more than {MAX_CAPTURED_SCHEMA_BYTES} bytes once filled in",
+        }
+        assert (await one.statuses(run))["after"] == "succeeded"
+        assert await one.status(run) == status
+        assert await one.keys("claims/") == await one.keys("waits/") == await one.keys("driving/") == []
+        await one.start("filled", t=text[:100_000])
+        assert isinstance(await one.signal("filled", "answer", {}), Taken)
+
+
+async def test_a_wait_that_an_earlier_driver_could_not_open_fails_and_frees_its_run(tmp_path: Path) -> None:
+    async with bench(tmp_path, FILLED % "") as one:
+        run = await one.begin("filled", t="y" * 250_000)
+        driver = await runs.take(one.actor(), run)
+        assert driver is not None
+        nonce = one.source.nonce()
+        await driver.append(Opening(at=driver.at(), nonce=nonce, job="main", step="ask", attempt=1, wait="w" * 26))
+        await one.sweep()
+        assert (await one.steps(run))["ask"]["error"]["code"] == "expression_failed"
+        assert await one.status(run) == "failed"
 
 
 async def test_one_failed_element_fails_the_group_and_only_it_is_retried(one: Bench) -> None:
