@@ -12,6 +12,8 @@ from engine.limits import OUTBOX_RETENTION_SECONDS
 from engine.records import Command, Stored
 from engine.store.base import Store
 
+_PRUNED_AT_ONCE = 500
+
 
 async def append(store: Store, source: Source, topic: str, payload: bytes, whose: Whose | None = None) -> int:
     """Append a command, durable when this returns; return its number."""
@@ -62,8 +64,13 @@ async def prune(store: Store) -> None:
     oldest = await store.list(names.OUTBOX, limit=1)
     if not oldest or oldest[0].stored_at >= horizon:
         return
-    found = await store.list(names.OUTBOX, limit=500)
     last = await store.last(names.OUTBOX)
-    old = [record.key for record in found if record.stored_at < horizon and (last is None or record.key != last.key)]
-    if old:
-        await store.delete(old)
+    after: str | None = None
+    # All of them, however many: a pass that took only so many would leave ever more behind at a high enough rate.
+    while found := await store.list(names.OUTBOX, after=after, limit=_PRUNED_AT_ONCE):
+        after = found[-1].key
+        old = [each.key for each in found if each.stored_at < horizon and (last is None or each.key != last.key)]
+        if old:
+            await store.delete(old)
+        if len(old) < len(found):
+            return

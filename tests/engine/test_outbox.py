@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from engine import names, outbox
 from engine.limits import OUTBOX_RETENTION_SECONDS
 from engine.outbox import Follower
@@ -67,6 +69,17 @@ async def test_old_commands_go_and_the_highest_number_stays() -> None:
     assert await put(store, "c") == [3]
     await outbox.prune(store)
     assert [record.key for record in await store.list(names.OUTBOX)] == [names.outbox(3)]
+
+
+async def test_all_old_commands_go_at_once_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "_PRUNED_AT_ONCE", 3)
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    await put(store, *"abcdefghi")
+    clock.advance(OUTBOX_RETENTION_SECONDS + 1)
+    await put(store, "y", "z")
+    await outbox.prune(store)
+    assert [record.key for record in await store.list(names.OUTBOX)] == [names.outbox(10), names.outbox(11)]
 
 
 async def test_a_command_that_cannot_be_read_is_passed_over() -> None:
