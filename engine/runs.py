@@ -18,7 +18,7 @@ from engine.decisions.again import steps_to_retry
 from engine.decisions.continuation import Blocked, continuation
 from engine.decisions.fold import RunState, fold
 from engine.decisions.moot import children, key_of, moot
-from engine.errors import Conflict, LostRace, NotFound
+from engine.errors import Conflict, LostRace, NotFound, UnreadableRecord
 from engine.events import Action, EngineEvent
 from engine.limits import MAX_EVENTS, MAX_ROUNDS
 from engine.records import (
@@ -46,9 +46,15 @@ NO_DEAD: frozenset[str] = frozenset()
 
 
 async def load(actor: Actor, run: str) -> RunState | None:
-    """Fold a run's log; None when there is none (any more)."""
+    """Fold a run's log; None when there is none (any more). Raise `UnreadableRecord` for one that is damaged."""
     found = await actor.store.list(names.log(run), limit=MAX_EVENTS)
-    return fold(run, (records.event(record) for record in found))
+    try:
+        return fold(run, (records.event(record) for record in found))
+    except UnreadableRecord:
+        if await exists(actor, run):
+            raise
+        # A log is removed from its first event on, and the rest was read as it went.
+        return None
 
 
 async def exists(actor: Actor, run: str) -> bool:

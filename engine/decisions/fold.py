@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from engine import names
+from engine.errors import BadInput, UnreadableRecord
 from engine.records import (
     Created,
     Ended,
@@ -205,14 +207,29 @@ class RunState:
 
 
 def fold(run: str, events: Iterable[Stored[Event]]) -> RunState | None:
-    """Fold a log into a run's state; None for an empty log, or one whose beginning has been removed."""
+    """Fold a log into a run's state; None for an empty log, or one whose beginning has been removed.
+
+    Raise `UnreadableRecord` for a log that no driver has written, or none that this build understands.
+    """
     state: RunState | None = None
     for entry in events:
         if state is None:
             if not isinstance(entry.value, Created):
                 return None
-            created = entry.value
-            definition = parse_definition(bytes(created.definition))
-            state = RunState(run, created, definition, msgspec.json.decode(created.inputs), entry.at)
-        state.apply(entry.number, entry.value, entry.at)
+            state = _begun(run, entry.value, entry.at)
+        if entry.number != state.seq + 1:
+            raise UnreadableRecord(names.event(run, state.seq + 1), "it is missing, and the log goes on behind it")
+        try:
+            state.apply(entry.number, entry.value, entry.at)
+        except (LookupError, StopIteration):
+            reason = "it names what the run's definition does not have"
+            raise UnreadableRecord(names.event(run, entry.number), reason) from None
     return state
+
+
+def _begun(run: str, created: Created, at: datetime) -> RunState:
+    try:
+        definition = parse_definition(bytes(created.definition))
+    except BadInput as refused:
+        raise UnreadableRecord(names.event(run, 1), refused.message) from None
+    return RunState(run, created, definition, msgspec.json.decode(created.inputs), at)

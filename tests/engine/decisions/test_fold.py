@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from engine import names
 from engine.decisions.fold import RunState, fold
+from engine.errors import UnreadableRecord
 from engine.records import (
     Created,
     Ended,
@@ -179,8 +180,17 @@ def test_a_retry_of_a_group_forgets_its_elements_and_of_one_element_keeps_the_ot
 
 def test_a_hole_in_the_log_is_never_folded_over() -> None:
     events = log(created(), resumed(), opening("w1"))
-    with pytest.raises(AssertionError):
+    with pytest.raises(UnreadableRecord, match=names.event(RUN, 2)):
         fold(RUN, [events[0], events[2]])
+
+
+def test_a_log_of_a_definition_that_is_not_accepted_or_lacks_its_steps_is_damaged() -> None:
+    unknown = msgspec.Raw(DEFINITION.source.replace(b'"publish"', b'"shout"'))
+    events = log(created() | {"definition": unknown}, resumed())
+    with pytest.raises(UnreadableRecord, match="does not accept"):
+        fold(RUN, events)
+    with pytest.raises(UnreadableRecord, match=names.event(RUN, 3)):
+        fold(RUN, log(created(), resumed(), opening("w1") | {"step": "other"}))
 
 
 KINDS = ["resumed", "opening", "ended", "suspended", "cancelled", "retried", "over"]
