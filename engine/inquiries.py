@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,10 +14,10 @@ from engine.decisions.fold import RunState
 from engine.decisions.moot import children
 from engine.errors import NotFound, UnreadableRecord
 from engine.names import Key, PendingAt
-from engine.records import Attempt, Claim, Final, Pending, Registration, Stored, Unreadable
+from engine.records import Attempt, Claim, Created, Final, Pending, Registration, Stored, Unreadable
 from engine.results import SignalRequest
 from engine.signals import chain_of, last_wait
-from engine.views import event_view, run_summary, run_view, when
+from engine.views import damaged_run, event_view, run_summary, run_view, when
 from engine.workflows.loading import Catalog
 
 _PAGE = 200
@@ -85,19 +86,20 @@ async def list_runs(
 ) -> tuple[list[dict[str, Any]], str | None]:
     """List runs, newest first: `limit` of those that match, or what there is among the next `RUNS_LOOKED_AT`.
 
-    The second value is where to go on: None when nothing is left.
+    One whose log cannot be read has the status `damaged`, and no workflow where not even its first event can be. The
+    second value is where to go on: None when nothing is left.
     """
     shown: list[dict[str, Any]] = []
     looked_at = 0
     while looked_at < RUNS_LOOKED_AT:
         page = await run_ids(actor, after, unfinished=status in _UNFINISHED)
         for run_id in page:
-            state = await _readable(actor, run_id)
-            fits = state is not None and workflow in {None, state.workflow} and status in {None, state.status}
-            if state is not None and fits and (readable is None or readable(state.workflow)):
+            row = await _row(actor, run_id)
+            fits = row is not None and workflow in {None, row["workflow"]} and status in {None, row["status"]}
+            if row is not None and fits and (readable is None or readable(row["workflow"])):
                 if len(shown) == limit:
                     return shown, shown[-1]["run"]
-                shown.append(run_summary(state))
+                shown.append(row)
             after = run_id
         looked_at += len(page)
         if len(page) < _PAGE:
@@ -105,22 +107,37 @@ async def list_runs(
     return shown, after
 
 
-async def _readable(actor: Actor, run_id: str) -> RunState | None:
+async def _row(actor: Actor, run_id: str) -> dict[str, Any] | None:
     try:
-        return await known(actor, run_id)
-    except (NotFound, UnreadableRecord):
+        return run_summary(await known(actor, run_id))
+    except NotFound:
         return None
+    except UnreadableRecord:
+        return await _damaged_run(actor, run_id)
+
+
+async def _damaged_run(actor: Actor, run_id: str) -> dict[str, Any] | None:
+    """Show a run whose log cannot be read by what its first event says, if that can be."""
+    first = await actor.store.get(names.event(run_id, 1))
+    if first is None or await actor.store.get(names.removing(run_id)) is not None:
+        return None
+    try:
+        event = records.event(first).value
+    except UnreadableRecord:
+        event = None
+    return damaged_run(run_id, first.stored_at, event if isinstance(event, Created) else None)
 
 
 async def ended_before(actor: Actor, horizon: datetime) -> list[str]:
-    """Name the runs that ended before `horizon`."""
+    """Name the runs that ended before `horizon`, but for damaged ones: nobody can say whether they have ended."""
     old: list[str] = []
     after: str | None = None
     while page := await run_ids(actor, after):
         for run_id in page:
-            state = await _readable(actor, run_id)
-            if state is not None and state.ended_at is not None and state.ended_at <= horizon:
-                old.append(run_id)
+            with contextlib.suppress(NotFound, UnreadableRecord):
+                state = await known(actor, run_id)
+                if state.ended_at is not None and state.ended_at <= horizon:
+                    old.append(run_id)
         after = page[-1]
     return old
 
@@ -154,29 +171,46 @@ async def address_of(actor: Actor, wait: str, request: SignalRequest | None) -> 
 # -- waits, held signals, keys -------------------------------------------------------------------------------
 
 
+# The keys of records that cannot be read, each with its workflow, "" where only the record would say.
+_Damaged = dict[str, str]
+
+
 async def waits(actor: Actor, *, workflow: str | None, key: str | None) -> dict[str, Any]:
-    """Show the open waits and the held signals."""
+    """Show the open waits and the held signals, and which records on the way could not be read.
+
+    A record that alone would say whose it is counts as damaged under every filter.
+    """
     shown = []
+    damaged: _Damaged = {}
     for record in await actor.store.list(names.WAITS):
-        registration = records.registration(record)
+        try:
+            registration = records.registration(record)
+        except UnreadableRecord as damage:
+            damaged[damage.key] = ""
+            continue
         value = registration.value
         if (workflow and value.workflow != workflow) or (key and value.key != key):
             continue
         if await actor.outcome(value.wait) is None:
-            shown.append(await _open_wait(actor, registration))
-    return {"waits": shown, "pending": await _held(actor, workflow, key)}
+            shown.append(await _open_wait(actor, registration, damaged))
+    held = await _held(actor, workflow, key, damaged)
+    told = [{"record": record, "workflow": of} for record, of in sorted(damaged.items())]
+    return {"waits": shown, "pending": held, "damaged": told}
 
 
-async def _open_wait(actor: Actor, registration: Stored[Registration]) -> dict[str, Any]:
+async def _open_wait(actor: Actor, registration: Stored[Registration], damaged: _Damaged) -> dict[str, Any]:
     value = registration.value
     opened, until = registration.at, records.deadline(registration)
     accept_early = None
-    if value.key is not None and value.claim is not None:
-        found = await actor.store.get(Key(value.workflow, value.key).claim(value.claim))
-        claim = None if found is None else records.key_record(found)
-        if claim is not None and isinstance(claim.value, Claim):
-            opened, until = claim.at, records.deadline(Stored(claim.value, claim.number, claim.at))
-            accept_early = claim.value.accept_early
+    try:
+        claim = await _claim_of(actor, value)
+    except UnreadableRecord as damage:
+        # The registration is a moment younger: its times are nearly the claim's.
+        claim = None
+        damaged[damage.key] = value.workflow
+    if claim is not None:
+        opened, until = claim.at, records.deadline(claim)
+        accept_early = claim.value.accept_early
     return {
         "wait": value.wait,
         "workflow": value.workflow,
@@ -190,13 +224,32 @@ async def _open_wait(actor: Actor, registration: Stored[Registration]) -> dict[s
     }
 
 
-async def _held(actor: Actor, workflow: str | None, key: str | None) -> list[dict[str, Any]]:
+async def _claim_of(actor: Actor, value: Registration) -> Stored[Claim] | None:
+    if value.key is None or value.claim is None:
+        return None
+    found = await actor.store.get(Key(value.workflow, value.key).claim(value.claim))
+    claim = None if found is None else records.key_record(found)
+    if claim is None or not isinstance(claim.value, Claim):
+        return None
+    return Stored(claim.value, claim.number, claim.at)
+
+
+async def _held(actor: Actor, workflow: str | None, key: str | None, damaged: _Damaged) -> list[dict[str, Any]]:
     shown = []
     for record in await actor.store.list(names.EARLY):
-        at = names.parse_pending(record.key)
+        try:
+            at = names.parse_pending(record.key)
+        except (ValueError, IndexError):
+            damaged[record.key] = ""
+            continue
         if (workflow and at.key.workflow != workflow) or (key and at.key.key != key):
             continue
-        if (held := await _held_signal(actor, at)) is not None:
+        try:
+            held = await _held_signal(actor, at)
+        except UnreadableRecord as damage:
+            damaged[damage.key] = at.key.workflow
+            continue
+        if held is not None:
             shown.append(held)
     return shown
 
@@ -205,7 +258,9 @@ async def _held_signal(actor: Actor, at: PendingAt) -> dict[str, Any] | None:
     """Show an early signal that a wait could still take."""
     raw = await actor.store.get(at.key.pending(at.slot, at.m))
     entry = None if raw is None else records.slot_record(raw)
-    if not isinstance(entry, Stored) or not isinstance(entry.value, Pending):
+    if isinstance(entry, Unreadable):
+        raise UnreadableRecord(entry.key, entry.reason)
+    if entry is None or not isinstance(entry.value, Pending):
         return None
     if records.current_slot(await actor.top(at.key)) != at.slot:
         return None
@@ -224,15 +279,18 @@ async def _held_signal(actor: Actor, at: PendingAt) -> dict[str, Any] | None:
 
 
 async def keys(actor: Actor, catalog: Catalog, workflow: str | None) -> list[dict[str, Any]]:
-    """Show every declared key: its holder, or how its last wait was settled."""
+    """Show every declared key: its holder, or how its last wait was settled, or which record keeps it shut."""
     definitions = [catalog.get(name) for name in ([workflow] if workflow else catalog.names())]
     declared = [(each.name, each.keys()) for each in definitions if each is not None]
     return [await _key(actor, Key(name, key)) for name, keys_of in declared for key in keys_of]
 
 
 async def _key(actor: Actor, key: Key) -> dict[str, Any]:
-    shown: dict[str, Any] = {"workflow": key.workflow, "key": key.key, "holder": None, "last": None}
-    top = await actor.top(key)
+    shown: dict[str, Any] = {"workflow": key.workflow, "key": key.key, "holder": None, "last": None, "damaged": None}
+    try:
+        top = await actor.top(key)
+    except UnreadableRecord as damage:
+        return shown | {"damaged": damage.key}
     if top is None or not isinstance(top.value, Claim):
         return shown
     claim = top.value

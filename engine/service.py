@@ -367,11 +367,11 @@ class Engine:
         return await inquiries.events(self.actor(), run, after)
 
     async def waits(self, *, workflow: str | None = None, key: str | None = None) -> dict[str, Any]:
-        """Show the open waits and the held signals."""
+        """Show the open waits and the held signals; `damaged` names the records that could not be read for it."""
         return await inquiries.waits(self.actor(), workflow=workflow, key=key)
 
     async def keys(self, workflow: str | None = None) -> list[dict[str, Any]]:
-        """Show every declared key: its holder, or how its last wait was settled."""
+        """Show every declared key: its holder, how its last wait was settled, or the record that cannot be read."""
         return await inquiries.keys(self.actor(), self.catalog, workflow)
 
     async def wait_change(self, run: str, after: int, timeout: float) -> None:  # noqa: ASYNC109

@@ -10,7 +10,7 @@ import msgspec
 from engine.clock import rfc3339
 from engine.decisions.fold import RunState, StepState
 from engine.decisions.schedule import job_statuses, step_end
-from engine.records import Error, Event, Stored
+from engine.records import Created, Error, Event, Stored
 from engine.workflows.definition import Job, Step
 
 _HIDDEN = frozenset({"v", "at", "nonce", "type", "definition", "inputs", "items"})
@@ -44,6 +44,18 @@ def run_summary(state: RunState) -> dict[str, Any]:
         "created": when(state.created_at),
         "ended": when(state.ended_at),
         "by": state.created.by,
+    }
+
+
+def damaged_run(run: str, created_at: datetime, created: Created | None) -> dict[str, Any]:
+    """Show a run whose log cannot be read in the same line; `created` is its first event where that can be."""
+    return {
+        "run": run,
+        "workflow": "" if created is None else created.workflow,
+        "status": "damaged",
+        "created": when(created_at),
+        "ended": None,
+        "by": "" if created is None else created.by,
     }
 
 

@@ -95,3 +95,9 @@ async def _waits(workflow: str | None, key: str | None) -> None:
             ],
             empty="",
         )
+    if damaged := document.get("damaged"):
+        output.table(
+            ["record that cannot be read", "workflow"],
+            [(it["record"], it["workflow"] or "-") for it in damaged],
+            empty="",
+        )

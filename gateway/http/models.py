@@ -15,7 +15,7 @@ ID_PATTERN: Final = "[a-z0-9]{26}"
 MAX_AGE_SECONDS: Final = 10**9
 KEY_PATTERN: Final = f"{NAME_PATTERN}/{NAME_PATTERN}"
 RunId = Annotated[str, Field(pattern=rf"^{ID_PATTERN}$")]
-RunStatus = Literal["pending", "running", "suspended", "succeeded", "failed", "cancelled"]
+RunStatus = Literal["pending", "running", "suspended", "succeeded", "failed", "cancelled", "damaged"]
 StepStatus = Literal["pending", "running", "suspended", "succeeded", "failed", "cancelled", "skipped"]
 
 
@@ -97,6 +97,8 @@ class Started(_Answer):
 
 
 class RunSummary(_Answer):
+    """`damaged`: the run's log cannot be read; `workflow` and `by` are empty where not even its first event can be."""
+
     run: str
     workflow: str
     status: RunStatus
@@ -187,9 +189,19 @@ class HeldSignal(_Answer):
     sender: str
 
 
+class DamagedRecord(_Answer):
+    """`workflow` is empty where only the record would say it; then whoever may read all workflows sees it."""
+
+    record: str
+    workflow: str
+
+
 class WaitList(_Answer):
+    """`damaged`: records that could not be read, so that a wait or a held signal may be missing here."""
+
     waits: list[OpenWait]
     pending: list[HeldSignal]
+    damaged: list[DamagedRecord]
     next: str | None
 
 

@@ -25,11 +25,15 @@ async def list_waits(
     after: AfterId = None,
     limit: Limit = MAX_PAGE,
 ) -> dict[str, Any]:
-    """List open waits with their deadlines, newest first; on the first page also all held signals."""
+    """List open waits with their deadlines, newest first; on the first page also all held signals.
+
+    `damaged`, on the first page too, names records that cannot be read: a wait or a held signal may be missing for it.
+    """
     found = await parts.engine.waits(workflow=workflow, key=key)
-    readable = {kind: [it for it in found[kind] if who.may_read(it["workflow"])] for kind in ("waits", "pending")}
-    waits, following = page(readable["waits"], named("wait"), after=after, limit=limit)
-    return {"waits": waits, "pending": [] if after else readable["pending"], "next": following}
+    readable = {kind: [it for it in listed if who.may_read(it["workflow"])] for kind, listed in found.items()}
+    waits, following = page(readable.pop("waits"), named("wait"), after=after, limit=limit)
+    # The others are not many: they come with the first page.
+    return {"waits": waits, **{kind: [] if after else listed for kind, listed in readable.items()}, "next": following}
 
 
 @router.get("/keys", response_model=KeyList, responses=_ERRORS)

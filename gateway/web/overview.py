@@ -26,6 +26,7 @@ async def overview(visit: Visit) -> Response:
     devices = [device_row(parts, device) for device in parts.registry.devices()]
     shown = {
         "waits": sorted(found["waits"], key=lambda wait: str(wait["deadline"])),
+        "damaged": found["damaged"],
         "pending": sorted(found["pending"], key=lambda held: str(held["until"])),
         "failed": [await _why(parts, run) for run in [run for run in runs if run["status"] == "failed"][:SHOWN]],
         "failures": sum(run["status"] == "failed" for run in runs),

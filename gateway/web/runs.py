@@ -19,7 +19,7 @@ from gateway.web.render import between, word
 from gateway.web.samples import sample_text
 
 PAGE: Final = 30
-STATUSES: Final = ("pending", "running", "suspended", "succeeded", "failed", "cancelled")
+STATUSES: Final = ("pending", "running", "suspended", "succeeded", "failed", "cancelled", "damaged")
 _ORDER: Final = ("failed", "suspended", "running", "pending", "cancelled", "succeeded", "skipped")
 
 

@@ -419,7 +419,7 @@ async def test_key_6_the_listing_of_waits_shows_the_key(one: Bench) -> None:
         run,
         "identify",
     )
-    assert await one.engine.waits(key="other") == {"waits": [], "pending": []}
+    assert await one.engine.waits(key="other") == {"waits": [], "pending": [], "damaged": []}
     assert len((await one.engine.waits(workflow="on-time", key="kitchen-verdict"))["waits"]) == 1
     held = await send(one, "holds")
     (pending,) = (await one.engine.waits())["pending"]

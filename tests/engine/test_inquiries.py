@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
-from engine import inquiries
-from engine.errors import NotFound
+from engine import inquiries, names
+from engine.errors import NotFound, UnreadableRecord
+from engine.names import Key
 from engine.results import Taken
 from tests.support.bench import Bench, bench, request
 
@@ -29,12 +30,22 @@ name: flat
 inputs: { type: object }
 jobs: [ { name: main, steps: [ { name: send, task: { type: publish, topic: sent, payload: {} } } ] } ]
 """
+GATE = TEXT.replace("door", "gate").replace("key: other", "key: other, acceptEarly: 30")
+VERDICT = Key("gate", "verdict")
 
 
 @pytest.fixture
 async def one(tmp_path: Path) -> AsyncIterator[Bench]:
-    async with bench(tmp_path, TEXT, FLAT) as made:
+    async with bench(tmp_path, TEXT, FLAT, GATE) as made:
         yield made
+
+
+async def replace(one: Bench, key: str, change: Callable[[bytes], bytes]) -> None:
+    """Do what no part of the engine does: change a record."""
+    record = await one.store.get(key)
+    assert record is not None
+    await one.store.delete([key])
+    await one.store.create(key, change(record.value))
 
 
 async def test_runs_are_listed_page_by_page_without_a_gap_or_a_repeat(one: Bench) -> None:
@@ -87,10 +98,38 @@ async def test_a_listing_looks_at_so_many_runs_and_says_where_to_go_on(
     assert [run for page in pages for run in page] == [door]
 
 
-async def test_a_damaged_run_hides_no_other(one: Bench) -> None:
+async def test_a_damaged_run_is_shown_as_such_and_hides_no_other(one: Bench) -> None:
+    run, holed, refused = await one.start("door"), await one.start("flat"), await one.start("flat")
+    lost = "0" * 26
+    await one.store.create(names.event(lost, 1), b"\xff")
+    await one.store.delete([names.event(holed, 2)])
+    await replace(one, names.event(refused, 1), lambda value: value.replace(b'"publish"', b'"shout"'))
+    shown = {each["run"]: (each["workflow"], each["status"], each["by"]) for each in (await one.engine.runs())[0]}
+    assert shown == {
+        run: ("door", "suspended", "test"),
+        holed: ("flat", "damaged", "test"),
+        refused: ("flat", "damaged", "test"),
+        lost: ("", "damaged", ""),
+    }
+    assert {each["run"] for each in (await one.engine.runs(status="damaged", workflow="flat"))[0]} == {holed, refused}
+    for damaged in (holed, refused, lost):
+        with pytest.raises(UnreadableRecord):
+            await one.engine.run(damaged)
+    ended = await one.start("flat")
+    assert await one.engine.gc(0, by="test") == [ended]
+
+
+async def test_a_run_whose_log_is_removed_as_it_is_read_is_not_damaged(one: Bench) -> None:
     run = await one.start("flat")
-    await one.store.create("runs/" + "0" * 26 + "/000000000001", b"\xff")
-    assert [each["run"] for each in (await one.engine.runs())[0]] == [run]
+    await one.store.delete([names.event(run, 2)])
+
+    async def before(operation: str, key: str) -> None:
+        if operation == "get" and key == names.event(run, 1):
+            one.store.before_operation = None  # type: ignore[attr-defined]
+            await one.store.delete([key])
+
+    one.store.before_operation = before  # type: ignore[attr-defined]
+    assert await one.engine.runs() == ([], None)
 
 
 async def test_a_run_is_shown_with_its_jobs_steps_and_times(one: Bench) -> None:
@@ -163,6 +202,36 @@ async def test_a_held_signal_is_shown_until_it_expires_or_is_taken(one: Bench) -
     assert len((await one.engine.waits())["pending"]) == 1
     await one.start("door")
     assert (await one.engine.waits())["pending"] == []
+
+
+async def test_a_damaged_record_is_named_beside_the_waits_and_held_signals_that_can_be_read(one: Bench) -> None:
+    run, other = await one.start("door"), await one.start("gate")
+    await one.signal("gate", "other", {})
+    lost = (await one.steps(run))["look"]["wait"]
+    (held,) = await one.keys("early/")
+    for key in (names.registration(lost), VERDICT.claim(1), held.replace("early/", "pending/")):
+        await replace(one, key, lambda _: b"\xff")
+    await one.store.create("early/rubbish", b"")
+    shown = await one.engine.waits()
+    assert [(wait["run"], wait["deadline"]) for wait in shown["waits"]] == [(other, "2026-01-01T00:01:00.000Z")]
+    assert shown["pending"] == []
+    assert shown["damaged"] == [
+        {"record": VERDICT.claim(1), "workflow": "gate"},
+        {"record": "early/rubbish", "workflow": ""},
+        {"record": held.replace("early/", "pending/"), "workflow": "gate"},
+        {"record": names.registration(lost), "workflow": ""},
+    ]
+    only = await one.engine.waits(workflow="door", key="verdict")
+    assert [each["record"] for each in only["damaged"]] == ["early/rubbish", names.registration(lost)]
+
+
+async def test_a_key_that_a_damaged_record_keeps_shut_is_shown_among_the_others(one: Bench) -> None:
+    run = await one.start("door")
+    await one.start("gate")
+    await replace(one, VERDICT.claim(1), lambda _: b"\xff")
+    shown = {(key["workflow"], key["key"]): key for key in await one.engine.keys()}
+    assert shown["gate", "verdict"]["damaged"] == VERDICT.claim(1)
+    assert (shown["door", "verdict"]["holder"]["run"], shown["door", "verdict"]["damaged"]) == (run, None)
 
 
 async def test_keys_show_their_holder_and_then_how_its_wait_was_settled(one: Bench) -> None:

@@ -81,7 +81,7 @@ class ScriptedEngine:
     async def waits(self, *, workflow: str | None = None, key: str | None = None) -> Mapping[str, object]:
         self.asked.append(("waits", workflow, key))
         self._say()
-        return {"waits": self.open_waits, "pending": []}
+        return {"waits": self.open_waits, "pending": [], "damaged": []}
 
 
 class Gatehouse:

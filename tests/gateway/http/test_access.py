@@ -7,6 +7,7 @@ import pytest
 
 from devices import operations
 from devices.model import Right
+from engine import names
 from tests.gateway.http.conftest import Door
 
 WRONG = "wsd_" + "a" * 49
@@ -107,10 +108,27 @@ async def test_lists_hold_only_what_the_caller_may_read(door: Door) -> None:
     assert [entry["workflow"] for entry in runs] == ["quick"]
     assert (page["runs"], page["next"]) == (runs, None)  # not a page that the run it may not read has taken up
     assert other == {"runs": [], "next": None}
-    assert (waits, keys) == ({"waits": [], "pending": [], "next": None}, [])
+    assert (waits, keys) == ({"waits": [], "pending": [], "damaged": [], "next": None}, [])
     assert [entry["name"] for entry in workflows["workflows"]] == ["quick"]
     assert (hidden.status_code, events.status_code) == (404, 404)
     assert hidden.json()["type"] == missing.json()["type"] == "not_found"
+
+
+async def test_what_cannot_be_read_is_listed_as_damaged_to_whoever_may_read_what_it_can_be_of(door: Door) -> None:
+    await door.start()
+    store = door.services.engine.store
+    for key in ("waits/" + "0" * 26, names.event("0" * 26, 1)):
+        await store.create(key, b"\xff")
+    async with await door.device("read:front-door") as camera, await door.operator("read") as operator:
+        seen = {
+            who: [(await who.get(f"/api/v1/{at}")).json() for at in ("waits", "runs")] for who in (camera, operator)
+        }
+    assert [len(waits["waits"]) for waits, _ in seen.values()] == [1, 1]
+    assert [waits["damaged"] for waits, _ in seen.values()] == [[], [{"record": "waits/" + "0" * 26, "workflow": ""}]]
+    assert [[run["status"] for run in runs["runs"]] for _, runs in seen.values()] == [
+        ["suspended"],
+        ["damaged", "suspended"],
+    ]
 
 
 async def test_a_device_is_held_to_its_rate_of_reads_and_an_operator_is_not(door: Door) -> None:

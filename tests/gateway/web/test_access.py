@@ -12,6 +12,8 @@ import pytest
 
 from devices import operations
 from devices.model import Right
+from engine import names
+from engine.names import Key
 from gateway.auth import Principal
 from gateway.http.front import Front
 from gateway.services import Services
@@ -54,6 +56,17 @@ async def test_without_a_session_every_page_leads_to_the_login(door: Door) -> No
         assert (await client.get("/live")).status_code == 401
         assert (await client.post("/send", data={})).status_code == 401
         assert "wayside login" in (await client.get("/login")).text
+
+
+async def test_what_is_damaged_is_named_on_the_pages_that_would_list_it(door: Door) -> None:
+    damaged = ["waits/" + "0" * 26, names.event("0" * 26, 1), Key("front-door", "verdict").claim(1)]
+    for key in damaged:
+        await door.services.engine.store.create(key, b"\xff")
+    async with visitor(door, "read") as client:
+        overview, keys, runs = [await client.get(path) for path in ("/", "/keys", "/runs?status=damaged")]
+    assert damaged[0] in overview.text
+    assert damaged[2] in keys.text
+    assert "unknown workflow" in runs.text
 
 
 async def test_a_bearer_token_or_somebodys_guess_is_no_session(door: Door) -> None:
