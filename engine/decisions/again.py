@@ -9,20 +9,27 @@ from engine.workflows.definition import Job
 def steps_to_retry(run: RunState, step: str | None) -> tuple[tuple[str, str], ...]:
     """Name the steps to run again as (job, step): the failed and cancelled ones, or `step`, and what depends on them.
 
-    Empty when there is nothing to retry or no step has that name.
+    A `forEach` step that depends on one of them is named as a whole, whichever of its elements failed: its list is made
+    anew, since what it is read from may have changed. Empty when there is nothing to retry or no step has that name.
     """
     seeds: set[tuple[str, str]] = set()
     for (job, name), state in run.steps.items():
         unfinished = step is None and state.status in {"failed", "cancelled"}
         if unfinished or step in {state.step.name, name}:
             seeds.add((job, state.step.name if step == state.step.name else name))
-    bases = {(job, name.split("[", 1)[0]) for job, name in seeds}
-    downstream = _downstream(run, bases) - bases
-    return tuple(sorted(seeds | downstream))
+    bases = {(job, _whole(name)) for job, name in seeds}
+    downstream = _downstream(run, bases)
+    return tuple(sorted({(job, name) for job, name in seeds if (job, _whole(name)) not in downstream} | downstream))
+
+
+def _whole(name: str) -> str:
+    """Name the `forEach` step that an element is of; any other step is its own."""
+    return name.split("[", 1)[0]
 
 
 def _downstream(run: RunState, bases: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    found = set(bases)
+    """Name what depends on these steps; one of them, too, where it depends on another."""
+    found: set[tuple[str, str]] = set()
     jobs = _jobs_after(run, {job for job, _ in bases})
     for job in run.definition.jobs:
         if job.name in jobs:
@@ -46,12 +53,12 @@ def _jobs_after(run: RunState, jobs: set[str]) -> set[str]:
 
 
 def _steps_after(job: Job, names: set[str]) -> set[tuple[str, str]]:
-    found = set(names)
+    found: set[str] = set()
     grew = bool(names)
     while grew:
         grew = False
         for step in job.steps:
-            if step.name not in found and any(each.name in found for each in step.depends_on):
+            if step.name not in found and any(each.name in names | found for each in step.depends_on):
                 found.add(step.name)
                 grew = True
     return {(job.name, name) for name in found}

@@ -95,6 +95,25 @@ jobs:
         task: { type: publish, topic: after, payload: {} }
 """
 
+LISTED = """
+name: listed
+inputs: { type: object }
+jobs:
+  - name: before
+    steps:
+      - name: gate
+        task: { type: wait_for_signal, key: gate, timeout: 30 }
+  - name: work
+    dependsOn: [ { job: before, condition: { type: completed } } ]
+    steps:
+      - name: fetch
+        task: { type: wait_for_signal, key: rooms, timeout: 60 }
+      - name: send
+        dependsOn: [ { step: fetch } ]
+        forEach: { item: room, in: "${{ steps.fetch.payload.rooms }}" }
+        task: { type: assert, that: "${{ self.room != 'bad' }}", message: a bad room }
+"""
+
 WAITS = """
 name: waits
 inputs: { type: object }
@@ -299,6 +318,25 @@ async def test_a_whole_group_is_retried_by_its_name_and_expanded_anew(one: Bench
     kinds = await one.kinds(run)
     assert kinds.count("expanded") == 2
     assert await one.statuses(run) == {"check[0]": "succeeded", "check[1]": "succeeded", "after": "succeeded"}
+
+
+async def test_a_group_is_expanded_anew_where_a_retry_runs_again_what_its_list_is_read_from(tmp_path: Path) -> None:
+    async with bench(tmp_path, LISTED) as one:
+        run = await one.start("listed")
+        await one.after(31)
+        await one.signal("listed", "rooms", {"rooms": ["kitchen", "bad"]})
+        assert await one.statuses(run) == {
+            "gate": "failed",
+            "fetch": "succeeded",
+            "send[0]": "succeeded",
+            "send[1]": "failed",
+        }
+        await one.engine.retry(run, by="test")
+        await one.quiet()
+        await one.signal("listed", "gate", {})
+        await one.signal("listed", "rooms", {"rooms": ["hall"]})
+        assert await one.statuses(run) == {"gate": "succeeded", "fetch": "succeeded", "send[0]": "succeeded"}
+        assert await one.status(run) == "succeeded"
 
 
 async def test_each_element_has_a_wait_of_its_own(one: Bench) -> None:
