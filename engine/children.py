@@ -34,8 +34,10 @@ async def start_child(
     if state.created.depth >= MAX_CHILD_DEPTH:
         return f"runs may start runs at most {MAX_CHILD_DEPTH} deep"
     inputs = render(task.inputs, environment(state, step))
+    if not isinstance(inputs, dict):
+        return f"the inputs of {definition.name} are not an object"
     try:
-        text = checked_inputs(definition, inputs if isinstance(inputs, dict) else {})
+        text = checked_inputs(definition, inputs)
     except BadInput as problem:
         return problem.message
     new = runs.NewRun(

@@ -499,6 +499,18 @@ async def test_inputs_that_the_child_refuses_fail_the_step_and_start_nothing(one
     assert await one.engine.runs(workflow="child") == ([], None)
 
 
+@pytest.mark.parametrize("order", [["a"], "text", None, 5])
+async def test_inputs_that_come_out_as_no_object_fail_the_step_and_start_nothing(tmp_path: Path, order: object) -> None:
+    parent = PARENT.replace('{ n: "${{ inputs.n }}" }', '"${{ inputs.order }}"')
+    async with bench(tmp_path, parent, CHILD) as one:
+        run = await one.start("parent", order=order)
+        step = (await one.steps(run))["child"]
+        assert step["error"] == {"code": "task_failed", "message": "the inputs of child are not an object"}
+        assert await one.status(run) == "succeeded"
+        assert await one.engine.runs(workflow="child") == ([], None)
+        assert await one.keys("waits/") == []
+
+
 async def test_a_signal_cannot_stand_in_for_a_childs_end(one: Bench) -> None:
     parent = await one.start("parent", n=5)
     wait = (await one.steps(parent))["child"]["wait"]
