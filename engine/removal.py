@@ -18,6 +18,7 @@ from engine.limits import CHAIN_RETENTION_SECONDS, REMOVAL_GRACE_SECONDS
 from engine.names import Key, PendingAt
 from engine.records import Accepted, Attempt, Cancelled, Claim, Final, Pending, Release, Stored, Void
 from engine.results import Taken
+from engine.store.base import Record
 from engine.waits import settle
 
 Claims = list[tuple[Key, Stored[Claim]]]
@@ -181,10 +182,11 @@ async def _claims_to_delete(actor: Actor, key: Key, claim: Stored[Claim]) -> lis
 
 
 async def expire(actor: Actor, at: PendingAt) -> bool:
-    """Expire an early signal whose limit has passed; false while it has not.
+    """Expire an early signal whose limit has passed; false while there is something left to do, or to look at again.
 
     The time is read before the claims: a claim that is stored after that time cannot take the signal any more.
     """
+    since = actor.source.monotonic()
     raw = await actor.store.get(at.key.pending(at.slot, at.m))
     entry = None if raw is None else records.slot_record(raw)
     if not isinstance(entry, Stored) or not isinstance(entry.value, Pending):
@@ -199,31 +201,45 @@ async def expire(actor: Actor, at: PendingAt) -> bool:
         if claim is not None:
             await settle(actor, at.key, claim)
         return True
-    await _expire_current(actor, at, pending)
-    return True
+    return await _expire_current(actor, at, pending, since)
 
 
-async def _expire_current(actor: Actor, at: PendingAt, pending: Stored[Pending]) -> None:
+async def _expire_current(actor: Actor, at: PendingAt, pending: Stored[Pending], since: float) -> bool:
+    """Close the signal's chain, see to a record above it, tell of it, and delete its `early` record: the last of all.
+
+    While `early` is there nobody may have told. Of passes that find it at once the maker of `clear` goes on, and the
+    others leave both index records to a later pass: that one may die before it has told.
+    """
     value = pending.value
     address = f"{at.key.workflow}/{at.key.key}"
     await _close_chain(actor, value.sender, address, value.signal_id, value.at)
+    early = at.key.early(at.slot, at.m)
+    untold = await actor.store.get(early) is not None
+    newest = await actor.newest(at.key, at.slot)
+    above = newest is not None and number_at(newest) > at.m
+    if above and not untold:
+        return True
     until = await actor.about_now() + timedelta(seconds=REMOVAL_GRACE_SECONDS)
     target = f"{address}/{names.number(at.slot)}/{names.number(at.m)}"
-    clear = names.due(until + timedelta(minutes=1), "clear", target)
-    early = at.key.early(at.slot, at.m)
-    newest = await actor.newest(at.key, at.slot)
-    first = False
-    if newest is not None and number_at(newest) == at.m:
+    mine = actor.source.nonce().encode()
+    if not actor.fresh(since):
+        return False
+    if (await actor.store.create(names.due(until + timedelta(minutes=1), "clear", target), mine)).value != mine:
+        return False
+    if not above:
         void = Void(at=at.key.pending(at.slot, at.m + 1), nonce=actor.source.nonce(), why="expired")
-        first, _ = await actor.create_after([clear], void)
-    elif await actor.store.get(early) is not None:
-        await actor.store.create(clear, b"")
-        first = True
-    if first:
-        actor.note(
-            EngineEvent(action="signal.expired", workflow=at.key.workflow, key=at.key.key, receipt=value.receipt)
-        )
+        won, stored = await actor.create(void)
+        if not won and _is_void(stored):
+            # As the minute changed, another pass made a `clear` of its own, and this void: it tells.
+            return False
+    actor.note(EngineEvent(action="signal.expired", workflow=at.key.workflow, key=at.key.key, receipt=value.receipt))
     await actor.store.delete([early])
+    return True
+
+
+def _is_void(record: Record) -> bool:
+    found = records.slot_record(record)
+    return isinstance(found, Stored) and isinstance(found.value, Void)
 
 
 async def clear(actor: Actor, at: PendingAt) -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from engine import removal
+from engine import names, removal, signals
 from engine.errors import Conflict, NotFound, StoreUnavailable
-from engine.names import Key
+from engine.names import Key, PendingAt
 from engine.results import EarlySignalHeld, SignalIdReused, Taken
 from engine.store.memory import ManualClock, MemoryStore
 from tests.support.bench import Bench, bench, request
 from tests.support.churn import WORKFLOW, churn
+from tests.support.stepping import Steps, every_order
 
 KEY = Key("door", "verdict")
 GRACE = 421.0  # the pause of five minutes, a minute more, and the minute that a `due` record is late at most
@@ -284,6 +286,73 @@ async def test_a_removal_that_dies_anywhere_is_finished_by_the_next_pass(tmp_pat
             await one.after(100_000)
         assert await kinds(one) == {"claims", "instances", "meta"}
         assert await one.keys("claims/") == [KEY.claim(2)]
+
+
+# -- an expiry is told of once ---------------------------------------------------------------------------------------
+
+
+async def expiring(one: Bench, *, newer: bool = False) -> str:
+    """Hold a signal past its limit, with a newer one above it or none; give its receipt."""
+    held = await one.signal("door", "verdict", {"n": 1}, signal_id="s1")
+    assert isinstance(held, Taken)
+    one.advance(31)
+    if newer:
+        await one.signal("door", "verdict", {"n": 2})
+    return held.receipt.id
+
+
+def expiry(one: Bench) -> Steps:
+    one.heard.events.clear()
+    return Steps(one, lambda actor: removal.expire(actor, PendingAt(KEY, 0, 1)))
+
+
+def told_of(one: Bench, receipt: str) -> int:
+    """Count how often a person was told that a signal expired."""
+    return [event.receipt for event in one.heard.named("signal.expired")].count(receipt)
+
+
+async def test_in_every_order_an_expiry_and_a_new_signal_leave_the_expiry_told_of_once(one: Bench) -> None:
+    receipt = await expiring(one)
+    keyed = one.engine.catalog.get("door")
+    assert keyed is not None
+    step = keyed.keyed("verdict")
+    assert step is not None
+
+    def sender() -> Steps:
+        return Steps(one, lambda actor: signals.signal_by_key(actor, KEY, request({"n": 2}), step.task))
+
+    numbers: set[int] = set()
+    async for done, answer in every_order(one, lambda: (expiry(one), sender())):
+        assert isinstance(answer, Taken)
+        assert answer.state == "held"
+        assert done is True
+        assert told_of(one, receipt) == 1
+        numbers.update(names.number_of(key) for key in await one.keys(KEY.slots))
+    assert numbers == {1, 2, 3}  # the signal has been above a void, and in its place
+
+
+@pytest.mark.parametrize("newer", [False, True])
+async def test_in_every_order_two_passes_tell_of_an_expiry_once(one: Bench, *, newer: bool) -> None:
+    receipt = await expiring(one, newer=newer)
+    async for results in every_order(one, lambda: (expiry(one), expiry(one))):
+        assert True in results
+        assert told_of(one, receipt) == 1
+        one.advance(60)
+        assert await removal.expire(one.actor(), PendingAt(KEY, 0, 1)) is True
+        assert told_of(one, receipt) == 1
+
+
+async def test_an_expiry_that_an_earlier_build_died_over_is_told_of_when_the_minute_is_over(one: Bench) -> None:
+    receipt = await expiring(one, newer=True)
+    until = one.clock.now() + timedelta(seconds=360)
+    target = f"door/verdict/{names.number(0)}/{names.number(1)}"
+    await one.store.create(names.due(until, "clear", target), b"")
+    assert await removal.expire(one.actor(), PendingAt(KEY, 0, 1)) is False
+    assert KEY.early(0, 1) in await one.keys("early/")
+    one.advance(60)
+    assert await removal.expire(one.actor(), PendingAt(KEY, 0, 1)) is True
+    assert await removal.expire(one.actor(), PendingAt(KEY, 0, 1)) is True
+    assert told_of(one, receipt) == 1
 
 
 # -- in proportion to what is open -------------------------------------------------------------------------------

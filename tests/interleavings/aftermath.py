@@ -21,7 +21,7 @@ from engine.store.base import Record
 from engine.store.memory import ManualClock, MemoryStore
 from tests.interleavings.invariants import Violation, check, stuck
 from tests.interleavings.ledger import Told
-from tests.interleavings.machine import GRAVES, Contents, Hands, Machine, StepSource
+from tests.interleavings.machine import GRAVES, Contents, Hands, Machine, Noted, StepSource
 from tests.interleavings.programs import one_pass
 from tests.interleavings.view import decoded, marker
 
@@ -77,7 +77,7 @@ class _Aftermath:
         yield from (Violation("I6", what) for what in stuck(self._records(), driven=True))
         yield from self._until_quiet()
         yield from (Violation("I6", what) for what in [*self._unended(), *self._unapplied(), *self._left()])
-        yield from (Violation("I3", what) for what in self._undecided())
+        yield from (Violation("I3", what) for what in [*self._undecided(), *self._untold()])
         if not self.whole:
             return
         for run in self._runs():
@@ -182,6 +182,19 @@ class _Aftermath:
                 continue
             if records.current_slot(self._top(at.key)) == at.slot:
                 yield f"{marker(value.payload)} is held for ever"
+
+    def _untold(self) -> Iterator[str]:
+        """I3: a person was told of every signal that was held until it expired, before any wait took from its slot."""
+        told = {each.receipt for each in self.said if isinstance(each, Noted)}
+        for record in [*self.graves, *self._records().values()]:
+            if not record.key.startswith("pending/"):
+                continue
+            value = getattr(decoded(record), "value", None)
+            if not isinstance(value, Pending) or value.receipt in told:
+                continue
+            at = names.parse_pending(record.key)
+            if records.current_slot(self._top(at.key)) == at.slot:
+                yield f"{marker(value.payload)} expired and nobody was told"
 
     def _is_newest(self, at: names.PendingAt) -> bool:
         above = at.key.pending(at.slot, at.m + 1)

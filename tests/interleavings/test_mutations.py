@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -13,9 +13,10 @@ from devices.registry import Registry
 from engine import chains, executor, names, records, removal, runs, signals, waits
 from engine.actor import Actor
 from engine.decisions import settlement as rules
+from engine.events import EngineEvent
 from engine.limits import REMOVAL_GRACE_SECONDS
 from engine.names import Key, PendingAt
-from engine.records import Cancelled, Claim, Opening, Pending, Release, Stored, Suspended
+from engine.records import Cancelled, Claim, Opening, Pending, Release, Stored, Suspended, Void
 from engine.results import Receipt, Taken
 from engine.store.base import Record
 from engine.sweep import Sweep
@@ -201,13 +202,12 @@ def v13_voided(patch: Patch) -> None:
         if not isinstance(entry, Stored) or not isinstance(entry.value, Pending):
             return True
         pending = Stored(entry.value, entry.number, entry.at)
+        since = actor.source.monotonic()
         current = records.current_slot(await actor.top(at.key)) == at.slot
         until = records.kept_until(pending)
         if await actor.store.now(until=until) <= until:
             return False
-        if current:
-            await removal._expire_current(actor, at, pending)
-        return True
+        return not current or await removal._expire_current(actor, at, pending, since)
 
     patch.setattr(removal, "expire", expire)
 
@@ -335,6 +335,48 @@ def m8(patch: Patch) -> None:
     patch.setattr(Registry, "_revise", revise)
 
 
+def _expiring(teller: Callable[[Actor, PendingAt, bool, bool], Awaitable[bool]]) -> Mutation:
+    """Make an expiry of which `teller` says whether its pass tells, by whether its void won and was tried."""
+
+    async def expire_current(actor: Actor, at: PendingAt, pending: Stored[Pending], since: float) -> bool:
+        newest = await actor.newest(at.key, at.slot)
+        tried = newest is not None and newest.number == at.m  # type: ignore[union-attr]
+        target = f"{at.key.workflow}/{at.key.key}/{names.number(at.slot)}/{names.number(at.m)}"
+        until = await actor.about_now() + timedelta(seconds=REMOVAL_GRACE_SECONDS + 60)
+        clear = names.due(until, "clear", target)
+        won = False
+        if tried:
+            void = Void(at=at.key.pending(at.slot, at.m + 1), nonce=actor.source.nonce(), why="expired")
+            won, _ = await actor.create_after([clear], void)
+        else:
+            await actor.store.create(clear, b"")
+        if await teller(actor, at, won, tried):
+            actor.note(EngineEvent(action="signal.expired", receipt=pending.value.receipt))
+        await actor.store.delete([at.key.early(at.slot, at.m)])
+        return True
+
+    return lambda patch: patch.setattr(removal, "_expire_current", expire_current)
+
+
+async def _if_void(actor: Actor, at: PendingAt, won: bool, tried: bool) -> bool:
+    return won or (not tried and await actor.store.get(at.key.early(at.slot, at.m)) is not None)
+
+
+async def _if_no_void_of_another(actor: Actor, at: PendingAt, won: bool, tried: bool) -> bool:
+    above = await actor.store.get(at.key.pending(at.slot, at.m + 1))
+    return won or above is None or not isinstance(records.slot_record(above).value, Void)  # type: ignore[union-attr]
+
+
+def m9(patch: Patch) -> None:
+    """An expiry whose void finds its number taken tells nobody: a new signal may have it."""
+    _expiring(_if_void)(patch)
+
+
+def m10(patch: Patch) -> None:
+    """An expiry that finds another's void deletes `early`: that other may have died before it told."""
+    _expiring(_if_no_void_of_another)(patch)
+
+
 CAUGHT: dict[str, tuple[Mutation, Callable[..., Scenario], set[str]]] = {
     "V1": (v1, arrivals.signal_and_brief_wait, {"I5"}),
     "V2": (v2, lambda: removals.removal_and_next_wait(kills=0), {"I3"}),
@@ -359,6 +401,8 @@ CAUGHT: dict[str, tuple[Mutation, Callable[..., Scenario], set[str]]] = {
     "stored and taken for failed": (m5, repeats.repeat_while_waits_follow, {"I4"}),
     "no ready of the own driver": (m6, drivers.takeover_and_signal, {"I6"}),
     "announced after it is stored": (m8, revocation.revocation_and_signal, {"R"}),
+    "a void is lost to a signal": (m9, removals.expiry_and_signal, {"I3"}),
+    "a void is lost to one who dies": (m10, removals.expiry_by_two, {"I3"}),
     "the target before the time": (m7, removals.signal_and_sleepy_sweep, {"I6"}),
 }
 

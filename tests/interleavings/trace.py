@@ -34,7 +34,7 @@ class Words:
 
 
 def _value(data: bytes) -> str:
-    if not data:
+    if not data.startswith(b"{"):
         return "an index record"
     value = msgspec.json.decode(data)
     kind = str(value.get("type"))

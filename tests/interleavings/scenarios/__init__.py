@@ -44,6 +44,8 @@ PAIRS: Named = _named(
     drivers.latest_held_then_first,
     removals.expiry_and_wait,
     removals.expiry_and_repeat,
+    removals.expiry_and_signal,
+    removals.expiry_by_two,
     removals.signal_and_sleepy_sweep,
     removals.removal_and_repeat,
     removals.removal_and_delivered_repeat,

@@ -25,6 +25,20 @@ def expiry_and_repeat(**options: Any) -> Scenario:
     return scenario("expired repeat/wait", players, before=[(0.0, sends("s", PLAIN, signal_id="i"))], **options)
 
 
+def expiry_and_signal(**options: Any) -> Scenario:
+    """A held signal expires as another is sent, which takes the number that the void would have had."""
+    players = {"T": looks_at_what_is_due(), "S": sends("n", PLAIN, drives=False)}
+    before = [(0.0, sends("s", PLAIN))]
+    return scenario("expiry/signal", players, before=before, **{"moments": (10.5,), **options})
+
+
+def expiry_by_two(**options: Any) -> Scenario:
+    """A held signal expires, by two, one of which may die or have no answer to its void."""
+    players = {"T": looks_at_what_is_due(), "U": looks_at_what_is_due()}
+    before = [(0.0, sends("s", PLAIN, signal_id="i"))]
+    return scenario("expiry/expiry", players, before=before, **{"moments": (10.5,), "losses": 1, **options})
+
+
 def expiry_and_next_signal(**options: Any) -> Scenario:
     """A held signal expires, by two, as another is sent."""
     players = {
