@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from engine.errors import BadInput, StoreUnavailable, WaysideError
+from engine.errors import BadInput, WaysideError
 from gateway import data, definitions, logs, tls
 from gateway.composing import compose, rates_of
 from gateway.config import Loaded
@@ -26,6 +26,7 @@ from gateway.maps import Maps
 from gateway.mqtt_door import MqttDoor
 from gateway.opening import More, open_more, open_mqtt
 from gateway.presence import Presence, announce
+from gateway.readiness import StoreLook
 from gateway.reload import reread
 from gateway.retention import Retention
 from gateway.services import Services
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from gateway.http.server import Server
 
 CATALOG_SECONDS: Final = 1.0
-STORE_PATIENCE_SECONDS: Final = 2.0
 LATE_SWEEPS: Final = 4
 DAY_SECONDS: Final = 86_400
 FORCED_EXIT_STATUS: Final = 3
@@ -129,6 +129,7 @@ class _Gateway:
         services.connections_of = self._connections_of
         services.connected = self._listener.connections
         services.not_ready = self._not_ready
+        self._store_look = StoreLook(services.engine.store, services.source)
         self._stop = asyncio.Event()
         self._listening = False
         self._tls = tls.contexts(self._settings)
@@ -240,12 +241,7 @@ class _Gateway:
         if self._bridge is not None and not self._bridge.ready:
             missing.append("bridge")
         engine = self._services.engine
-        try:
-            await asyncio.wait_for(engine.store.now(), STORE_PATIENCE_SECONDS)
-            answers = True
-        except (TimeoutError, StoreUnavailable):
-            answers = False
-        if not answers or not engine.writable:
+        if not await self._store_look.answers() or not engine.writable:
             missing.append("store")
         late = LATE_SWEEPS * engine.settings.sweep_interval_seconds
         if engine.swept_at is None or self._services.source.monotonic() - engine.swept_at > late:

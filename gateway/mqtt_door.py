@@ -292,6 +292,9 @@ class MqttDoor:
         name = entry.name
         if not isinstance(after, Device) or not after.active or not after.secrets:
             self._close(name)
+            if after is None or after.state == "deleted":
+                # Whoever gets the name next begins afresh.
+                self._limits.forget(name)
             return
         self._close_ended(name)
         if isinstance(before, Device) and before.limits != after.limits:

@@ -152,7 +152,8 @@ async def test_connects_over_the_rate_are_denied_and_count_only_for_who_proved_i
     assert answers[-1] == Denied("rate")
 
 
-async def test_a_banned_device_is_kept_out_until_the_ban_is_over(site: Site) -> None:
+async def _banned(site: Site) -> str:
+    """Have the kitchen flood the door until it is shut out; give its token."""
     issued = await operations.add(site.house.registry, "kitchen", grants=[GRANT], by="user:admin")
     admitted = await site.connect("kitchen", issued.token)
     assert isinstance(admitted, Admitted)
@@ -163,7 +164,19 @@ async def test_a_banned_device_is_kept_out_until_the_ban_is_over(site: Site) -> 
             break
     assert site.connections.closed == ["kitchen"]
     assert await site.connect("kitchen", issued.token) == Denied("banned")
+    return issued.token
+
+
+async def test_a_banned_device_is_kept_out_until_the_ban_is_over(site: Site) -> None:
+    token = await _banned(site)
     site.house.source.advance(31)
+    assert isinstance(await site.connect("kitchen", token), Admitted)
+
+
+async def test_who_gets_the_name_of_a_banned_device_that_was_deleted_begins_afresh(site: Site) -> None:
+    await _banned(site)
+    await operations.delete(site.house.registry, "kitchen", by="user:admin")
+    issued = await operations.add(site.house.registry, "kitchen", grants=[GRANT], by="user:admin")
     assert isinstance(await site.connect("kitchen", issued.token), Admitted)
 
 
