@@ -37,7 +37,8 @@ async def audit(visit: Visit) -> Response:
     visit.must("admin")
     given = _given(visit)
     wanted = await _filter(visit, given)
-    limit = min(MOST, max(PAGE, int(visit.query("show")))) if visit.query("show").isdecimal() else PAGE
+    show = visit.query("show")
+    limit = min(MOST, max(PAGE, int(show))) if show.isdecimal() and len(show) <= len(str(MOST)) else PAGE
     await visit.parts.audit.written()
     found, complete = await history.newest(visit.parts.engine.store, wanted, limit=limit)
     return await visit.page(

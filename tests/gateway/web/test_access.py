@@ -69,6 +69,12 @@ async def test_what_is_damaged_is_named_on_the_pages_that_would_list_it(door: Do
     assert "unknown workflow" in runs.text
 
 
+async def test_a_number_of_events_that_is_none_shows_a_page_of_them(door: Door) -> None:
+    async with visitor(door, "admin") as client:
+        for show in ("9" * 5_000, "-1", "many", "200"):
+            assert (await client.get("/audit", params={"show": show})).status_code == 200, show[:10]
+
+
 async def test_a_bearer_token_or_somebodys_guess_is_no_session(door: Door) -> None:
     async with door.admin() as client:
         client.cookies.set("wayside", "0" * 64)
