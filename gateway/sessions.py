@@ -7,6 +7,8 @@ cookies are 256 random bits, of which only the SHA-256 is kept.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hmac
 from collections import OrderedDict
 from collections.abc import Callable
@@ -46,6 +48,7 @@ class Session:
     until: float  # monotonic seconds
     csrf: str = field(repr=False)
     streams: int = 0
+    left: asyncio.Event = field(default_factory=asyncio.Event)
     notice: Notice | None = None
 
     def is_own_form(self, token: str) -> bool:
@@ -98,10 +101,16 @@ class Sessions:
         session = self._sessions.pop(_digest(cookie), None)
         if session is not None:
             session.until = 0.0
+            session.left.set()
 
     def is_over(self, session: Session) -> bool:
         """Tell whether a session has ended, by time or because it was left."""
         return session.until <= self._source.monotonic()
+
+    async def ended(self, session: Session) -> None:
+        """Return when a session has ended, by time or because it was left."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(session.left.wait(), session.until - self._source.monotonic())
 
     def _secret(self) -> str:
         return f"{self._draw(_BITS):0{_DIGITS}x}"

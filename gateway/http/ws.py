@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from collections.abc import Awaitable
 from typing import Any, Final
 
@@ -31,6 +30,7 @@ from gateway.http.problems import Problem, answer, document
 from gateway.limits import Limited
 from gateway.live import Happening, Subscription
 from gateway.services import Services
+from gateway.sessions import Session
 
 MAX_FRAME_BYTES: Final = MAX_PAYLOAD_BYTES + 1_024
 MAX_SUBSCRIPTIONS: Final = 32
@@ -38,7 +38,6 @@ MAX_MALFORMED: Final = 20
 MAX_REF_CHARACTERS: Final = 64
 AUTH_SECONDS: Final = 10.0
 SEND_SECONDS: Final = 30.0
-_LONG_SECONDS: Final = 365 * 86_400.0
 # RFC 6455, 7.4.1
 GOING_AWAY: Final = 1001
 POLICY: Final = 1008
@@ -101,30 +100,30 @@ async def socket(websocket: WebSocket) -> None:
     admission: Admission = websocket.app.state.admission
     try:
         async with contextlib.AsyncExitStack() as stack:
-            caller, seconds = await _let_in(websocket, parts, admission)
+            caller, session = await _let_in(websocket, parts, admission)
             vouch(websocket)
             over = stack.enter_context(admission.admitted(caller.principal))
-            await Conversation(websocket, parts, caller, stack).run(over, seconds)
+            await Conversation(websocket, parts, caller, stack).run(over, session)
     except Full as full:
         await _refuse(websocket, Problem(503, "too_many_connections", str(full), retry_after_ms=1_000))
     except Problem as problem:
         await _refuse(websocket, problem)
     except _Ended as ended:
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(RuntimeError, WebSocketDisconnect):
             await websocket.close(ended.code, ended.reason)
     except WebSocketDisconnect:
         return
 
 
-async def _let_in(websocket: WebSocket, parts: Services, admission: Admission) -> tuple[Caller, float]:
-    """Authenticate by the request's header or cookie, else by the first message; give the seconds that it lasts."""
+async def _let_in(websocket: WebSocket, parts: Services, admission: Admission) -> tuple[Caller, Session | None]:
+    """Authenticate by the request's header or cookie, else by the first message; give the page's session if by that."""
     address = websocket.client.host if websocket.client else ""
     scheme, _, token = websocket.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
-        return await authenticate(parts, token.strip(), address=address, door="ws"), math.inf
+        return await authenticate(parts, token.strip(), address=address, door="ws"), None
     # The front has seen to it that an Origin is this gateway's own; a cookie without one proves no page.
     if "origin" in websocket.headers and (session := page_session(parts, websocket)) is not None:
-        return Caller(session.principal, parts.authority, address), session.until - parts.source.monotonic()
+        return Caller(session.principal, parts.authority, address), session
     with admission.unknown(address):
         await websocket.accept()
         try:
@@ -134,7 +133,7 @@ async def _let_in(websocket: WebSocket, parts: Services, admission: Admission) -
             raise _Ended(POLICY, "no token came") from None
         if not isinstance(first, Auth):
             raise Problem(401, "unauthorized", 'the first message is {"type":"auth","token":…}')
-        return await authenticate(parts, first.token, address=address, door="ws"), math.inf
+        return await authenticate(parts, first.token, address=address, door="ws"), None
 
 
 async def _refuse(websocket: WebSocket, problem: Problem) -> None:
@@ -187,7 +186,7 @@ class Conversation:
     def _who(self) -> Principal:
         return self._caller.principal
 
-    async def run(self, over: asyncio.Event, seconds: float) -> None:
+    async def run(self, over: asyncio.Event, session: Session | None) -> None:
         """Serve until the peer leaves, the credential ends (`over`), the session does, or the instance stops."""
         if self._websocket.application_state.name != "CONNECTED":
             await self._websocket.accept()
@@ -196,9 +195,9 @@ class Conversation:
             async with self._group as group:
                 group.create_task(self._read(), name="ws read")
                 group.create_task(_end(over.wait(), POLICY, "the credential has ended"), name="ws end")
-                group.create_task(
-                    _end(asyncio.sleep(min(seconds, _LONG_SECONDS)), POLICY, "the session is over"), name="ws session"
-                )
+                if session is not None:
+                    ended = self._parts.sessions.ended(session)
+                    group.create_task(_end(ended, POLICY, "the session is over"), name="ws session")
                 stopping = self._parts.stopping.wait()
                 group.create_task(_end(stopping, GOING_AWAY, "the gateway is stopping"), name="ws stop")
         except ExceptionGroup as several:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from gateway.auth import Principal
@@ -49,6 +51,20 @@ def test_a_session_ends_by_time_and_by_leaving(sessions: Sessions, source: HandS
     assert sessions.find(second[0]) is second[1]
     source.advance(SESSION_SECONDS)
     assert sessions.find(second[0]) is None
+
+
+async def test_whoever_waits_for_a_session_to_end_is_told_when_it_is_left_or_its_time_is_over(
+    sessions: Sessions, source: HandSource
+) -> None:
+    first, second = (sessions.redeem(sessions.offer(SOMEBODY)) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        group.create_task(sessions.ended(first[1]))
+        sessions.end(first[0])
+    source.advance(SESSION_SECONDS)
+    async with asyncio.timeout(10):
+        await sessions.ended(second[1])
 
 
 def test_what_was_never_given_out_finds_nothing(sessions: Sessions) -> None:

@@ -227,6 +227,21 @@ async def test_the_pages_cookie_lets_in_from_the_pages_own_origin_alone(sockets:
     await other.close()
 
 
+async def test_a_socket_ends_with_the_pages_session(sockets: Sockets) -> None:
+    services = sockets.door.services
+    found = await services.authority.bearer(sockets.admin(), address="")
+    redeemed = services.sessions.redeem(services.sessions.offer(found))  # type: ignore[arg-type]
+    assert redeemed is not None
+    cookie = {"Cookie": f"wayside_{sockets.port}={redeemed[0]}"}
+    peer = await sockets.open(headers=cookie, origin=f"http://127.0.0.1:{sockets.port}")
+    await hear(peer)
+    services.sessions.end(redeemed[0])
+    with pytest.raises(ConnectionClosed) as closed:
+        await hear(peer)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.reason == "the session is over"
+
+
 async def test_a_revoked_device_is_out_at_once_and_one_device_has_so_many_connections(sockets: Sockets) -> None:
     token = await sockets.device("read:front-door")
     peers = [await sockets.open(token) for _ in range(MAX_OF_ONE)]
