@@ -19,7 +19,7 @@ from gateway import data, definitions, logs, tls
 from gateway.composing import compose, rates_of
 from gateway.config import Loaded
 from gateway.http.sockets import bound_to, listen
-from gateway.listener.descriptors import connections_that_fit, raise_limit
+from gateway.listener.descriptors import connections_that_fit, left_for_http, raise_limit
 from gateway.listener.limits import ListenerLimits
 from gateway.listener.server import Listener
 from gateway.maps import Maps
@@ -209,7 +209,7 @@ class _Gateway:
         """Make the HTTP door's server, and the one over TLS: importing them takes as long as the rest of a start."""
         from gateway.http.app import create_app  # noqa: PLC0415
         from gateway.http.front import Front  # noqa: PLC0415
-        from gateway.http.server import Server  # noqa: PLC0415
+        from gateway.http.server import MAX_CONNECTIONS, Server  # noqa: PLC0415
         from gateway.proxies import Proxies  # noqa: PLC0415
 
         app, settings, grace = create_app(self._services), self._settings, self._settings.engine.stop_grace
@@ -217,10 +217,13 @@ class _Gateway:
         front = Front(app, hosts=(*settings.http_hosts, *certified), not_ready=self._not_ready)
         only = not (settings.http.loopback or settings.allow_plaintext)
         plain = Proxies(front, settings.proxies, only=only) if settings.trusted_proxies else front
-        servers = [Server(plain, grace_seconds=grace)]
-        if self._tls is not None and self._more.https is not None:
+        secure = self._tls is not None and self._more.https is not None
+        connections = self._listener.limits.max_connections
+        most = left_for_http(MAX_CONNECTIONS, connections, raise_limit(), doors=1 + secure)
+        servers = [Server(plain, grace_seconds=grace, most=most)]
+        if self._tls is not None and secure:
             encrypted = Proxies(front, settings.proxies) if settings.trusted_proxies else front
-            servers.append(Server(encrypted, grace_seconds=grace, tls=self._tls.http))
+            servers.append(Server(encrypted, grace_seconds=grace, most=most, tls=self._tls.http))
         return servers
 
     async def _follow_catalog(self) -> None:

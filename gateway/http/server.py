@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from uvicorn.server import Protocols
 
 MAX_CONNECTIONS: Final = 1_000
-# Over this uvicorn answers 503, to all. It counts connections as well, and those that have just given way.
-MAX_REQUESTS: Final = 2_000
+# uvicorn counts requests, and connections as well, those too that have just given way: so many more than there may be
+# connections, and it answers 503, to all.
+HEADROOM: Final = 1_000
 # So few that who came with others is heard before the next ones take the place.
 ACCEPTED_A_TURN: Final = 128
-assert MAX_CONNECTIONS + 2 * ACCEPTED_A_TURN < MAX_REQUESTS
+assert 2 * ACCEPTED_A_TURN < HEADROOM
 # For a request to be there, with its body: from the connection on, or from the end of the answer before it.
 REQUEST_SECONDS: Final = 15.0
 # For a peer to take something of what it is sent; and while the gateway stops and waits for it.
@@ -46,9 +47,16 @@ TICK_SECONDS: Final = 1.0
 _PING_SECONDS: Final = 20.0
 
 
+class _Config(uvicorn.Config):
+    """What uvicorn asks for, and how many connections there may be."""
+
+    most: int = MAX_CONNECTIONS
+
+
 class _Connection(H11Protocol):
     """A connection that is closed when a request is not all there within `REQUEST_SECONDS`."""
 
+    config: _Config
     _patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -56,13 +64,13 @@ class _Connection(H11Protocol):
         address = self.client[0] if self.client else ""
         # Each request's scope has it, and so has a WebSocket.
         self.app_state = {**self.app_state, PLACE: Place(transport, address, self.loop.time())}
-        if len(self.connections) > MAX_CONNECTIONS:
+        if len(self.connections) > self.config.most:
             self._make_room()
         self._watch()
 
     def _make_room(self) -> None:
         there = [place for place in _places(self.connections) if not place.left]
-        if len(there) > MAX_CONNECTIONS:
+        if len(there) > self.config.most:
             for place in give_way(there):
                 place.leave()
 
@@ -133,11 +141,20 @@ def _places(connections: Iterable[Protocols]) -> list[Place]:
 
 
 class Server(uvicorn.Server):
-    """A server whose end is asked for with `stop`. With `tls` it speaks HTTPS."""
+    """A server whose end is asked for with `stop`. With `tls` it speaks HTTPS; it has `most` connections at once."""
 
-    def __init__(self, app: ASGIApp, *, grace_seconds: float, tls: ssl.SSLContext | None = None) -> None:
+    config: _Config
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        grace_seconds: float,
+        tls: ssl.SSLContext | None = None,
+        most: int = MAX_CONNECTIONS,
+    ) -> None:
         super().__init__(
-            uvicorn.Config(
+            _Config(
                 app,
                 http=_Connection,
                 ws=Socket,
@@ -150,13 +167,14 @@ class Server(uvicorn.Server):
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
-                limit_concurrency=MAX_REQUESTS,
+                limit_concurrency=most + HEADROOM,
                 backlog=ACCEPTED_A_TURN,
                 h11_max_incomplete_event_size=MAX_HEAD_BYTES,
                 ssl_context_factory=None if tls is None else lambda *_: tls,
                 timeout_graceful_shutdown=max(1, round(grace_seconds)),
             )
         )
+        self.config.most = most
         self._ending = asyncio.Event()
 
     @contextlib.contextmanager

@@ -8,6 +8,7 @@ from typing import Final
 _WHICH: Final = resource.RLIMIT_NOFILE
 _MOST: Final = 1_048_576  # some programs that a workflow's step runs look at every number up to the limit
 RESERVED: Final = 512  # for connections that are refused with a reason, the HTTP doors, the store and its files
+_REFUSED_AND_FILES: Final = 320
 
 
 def raise_limit() -> int:
@@ -28,3 +29,8 @@ def connections_that_fit(wanted: int, descriptors: int) -> int:
     Without them the process could accept nothing any more, `/healthz` neither.
     """
     return min(wanted, max(descriptors - RESERVED, 1))
+
+
+def left_for_http(wanted: int, connections: int, descriptors: int, *, doors: int) -> int:
+    """Return how many connections each HTTP door may have beside the listener's: those are not to be kept out by it."""
+    return min(wanted, (max(descriptors - connections, RESERVED) - _REFUSED_AND_FILES) // doors)

@@ -28,7 +28,7 @@ class Serving:
     """A server with few places, and sockets to it that say and read only what they are told to."""
 
     def __init__(self, door: Door, listening: socket.socket, stack: contextlib.ExitStack) -> None:
-        self.server = Server(door.app, grace_seconds=20)
+        self.server = Server(door.app, grace_seconds=20, most=MOST)
         self.port: int = listening.getsockname()[1]
         self.task = asyncio.create_task(self.server.serve([listening]))
         self._stack = stack
@@ -64,7 +64,6 @@ class Serving:
 
 @pytest.fixture
 async def serving(door: Door, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serving]:
-    monkeypatch.setattr(server, "MAX_CONNECTIONS", MOST)
     monkeypatch.setattr(server, "TICK_SECONDS", 0.02)
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.listener.descriptors import RESERVED, connections_that_fit, raise_limit
+from gateway.listener.descriptors import RESERVED, connections_that_fit, left_for_http, raise_limit
 
 
 @pytest.fixture
@@ -43,3 +43,11 @@ def test_a_system_that_refuses_keeps_what_it_has(limits: tuple[int, int], monkey
 )
 def test_connections_leave_descriptors_for_everything_else(wanted: int, descriptors: int, fit: int) -> None:
     assert connections_that_fit(wanted, descriptors) == fit
+
+
+@pytest.mark.parametrize(
+    ("connections", "descriptors", "doors", "left"),
+    [(12_000, 65_536, 2, 1_000), (988, 1_500, 1, 192), (988, 1_500, 2, 96), (12_000, 13_000, 1, 680), (1, 256, 2, 96)],
+)
+def test_http_has_what_the_listener_leaves(connections: int, descriptors: int, doors: int, left: int) -> None:
+    assert left_for_http(1_000, connections, descriptors, doors=doors) == left
