@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import json
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+import trustme
 from websockets.asyncio.client import connect
 
 from gateway.http import server
@@ -27,8 +29,14 @@ LARGE = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
 class Serving:
     """A server with few places, and sockets to it that say and read only what they are told to."""
 
-    def __init__(self, door: Door, listening: socket.socket, stack: contextlib.ExitStack) -> None:
-        self.server = Server(door.app, grace_seconds=20, most=MOST)
+    def __init__(
+        self,
+        door: Door,
+        listening: socket.socket,
+        stack: contextlib.ExitStack,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.server = Server(door.app, grace_seconds=20, tls=tls, most=MOST)
         self.port: int = listening.getsockname()[1]
         self.task = asyncio.create_task(self.server.serve([listening]))
         self._stack = stack
@@ -128,6 +136,27 @@ async def test_an_answer_that_nobody_reads_is_waited_for_so_long(
     await serving.dial(*[LARGE] * 40)
     await until(lambda: serving.count() == 0)
     await until(lambda: not serving.server.server_state.tasks)
+
+
+async def test_over_tls_it_is_not_waited_for_either(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = trustme.CA()
+    theirs, ours = ssl.create_default_context(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.configure_trust(theirs)
+    authority.issue_cert("127.0.0.1").configure_cert(ours)
+    monkeypatch.setattr(server, "STALL_SECONDS", 0.2)
+    monkeypatch.setattr(server, "TICK_SECONDS", 0.02)
+    with contextlib.ExitStack() as stack:
+        serving = Serving(door, stack.enter_context(socket.create_server(("127.0.0.1", 0))), stack, ours)
+        peer = stack.enter_context(socket.socket())
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
+        peer.connect(("127.0.0.1", serving.port))
+        # A limit of one byte: what has come is not read, and then nothing more.
+        _, writer = await asyncio.open_connection(sock=peer, ssl=theirs, server_hostname="127.0.0.1", limit=1)
+        writer.write(LARGE * 40)
+        await until(lambda: bool(serving.server.server_state.tasks))
+        await until(lambda: not (serving.count() or serving.server.server_state.tasks))
+        writer.transport.abort()
+        await serving.stop()
 
 
 async def test_a_stop_does_not_wait_for_who_reads_nothing(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
